@@ -1,0 +1,70 @@
+"""Settings, each with an environment variable ``HYBRIDQ_<NAME IN CAPITALS>``."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields
+from typing import Any
+
+from hybridq.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Settings of a session.
+
+    Attributes
+    ----------
+    cpu_chunk_rows : int
+        Rows that a CPU chunk aims at (build-side rows of aligned joins included).
+    gpu_chunk_rows : int
+        Rows that a GPU chunk aims at before the cost ratio is known.
+    chunk_units : int
+        Units in every chunk, whatever the device; 0: by rows.
+    window : int
+        Chunks kept in flight for each slot (thread) of a device.
+    broadcast_bytes : int
+        Estimated size up to which a build side is broadcast without looking for another way.
+    broadcast_limit_bytes : int
+        Size past which a build side is never broadcast.
+    connect_timeout : float
+        Seconds to wait for a scheduler and its workers.
+    stall_timeout : float
+        Seconds without any worker of a needed kind after which a query fails.
+    """
+
+    cpu_chunk_rows: int = 2_000_000
+    gpu_chunk_rows: int = 16_000_000
+    chunk_units: int = 0
+    window: int = 2
+    broadcast_bytes: int = 64 * 2**20
+    broadcast_limit_bytes: int = 1024 * 2**20
+    connect_timeout: float = 10.0
+    stall_timeout: float = 30.0
+
+    @classmethod
+    def load(cls, **options: Any) -> Config:
+        """Take defaults, then the environment, then ``options``.
+
+        Raises
+        ------
+        ConfigurationError
+            An option is unknown, or a value is not a positive number (zero is allowed for ``chunk_units``).
+        """
+        known = {field.name: type(field.default) for field in fields(cls)}
+        for name in options:
+            if name not in known:
+                raise ConfigurationError(f"unknown option {name!r}: the options are {', '.join(known)}")
+        values: dict[str, Any] = {}
+        for name, kind in known.items():
+            variable = f"HYBRIDQ_{name.upper()}"
+            raw = options.get(name, os.environ.get(variable))
+            if raw is None:
+                continue
+            try:
+                values[name] = kind(raw)
+            except (TypeError, ValueError):
+                raise ConfigurationError(f"option {name} ({variable}) must be a number, not {raw!r}") from None
+            if values[name] < 0 or (values[name] == 0 and name != "chunk_units"):
+                raise ConfigurationError(f"option {name} ({variable}) must be positive, not {raw!r}")
+        return cls(**values)

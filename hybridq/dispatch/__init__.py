@@ -1,0 +1,1 @@
+"""Running stages on a Dask cluster."""

@@ -1,0 +1,1 @@
+"""Engines: the code that runs a pipeline on a chunk."""

@@ -1,0 +1,1 @@
+"""From the logical plan to stages, units and chunks."""

@@ -1,0 +1,359 @@
+"""What the planner hands to the dispatcher: stages, their pipelines, and chunks of their input.
+
+Everything here is plain, immutable, picklable data. The dispatcher sends a stage's pipeline and one chunk to a worker,
+which runs it on its engine (``hybridq.dispatch.tasks``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from hybridq.plan.expressions import AggregateCall, Expression, NamedExpression, SortKey
+from hybridq.plan.nodes import JoinKind, ScanColumn
+from hybridq.types import Schema
+
+# --- input ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetUnits:
+    """Row groups to read together.
+
+    Attributes
+    ----------
+    files : tuple of (path, row group numbers)
+    rows : int
+    bytes : int
+        Uncompressed bytes of the columns that the pipeline reads.
+    bounds : tuple of (source column, minimum, maximum)
+        Value ranges from statistics, for columns where every row group has them. Integers for integer columns,
+        ``decimal.Decimal`` for decimals, ``datetime.date`` for dates.
+    """
+
+    files: tuple[tuple[str, tuple[int, ...]], ...]
+    rows: int
+    bytes: int
+    bounds: tuple[tuple[str, object, object], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MemoryUnits:
+    """A slice of an in-memory table."""
+
+    table: pa.Table
+
+    @property
+    def rows(self) -> int:
+        """Return the number of rows."""
+        return int(self.table.num_rows)
+
+    @property
+    def bytes(self) -> int:
+        """Return the size in memory, in bytes."""
+        return int(self.table.nbytes)
+
+
+Units = ParquetUnits | MemoryUnits
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """The input of one task.
+
+    Attributes
+    ----------
+    id : int
+        Position among the stage's chunks in table order; unique within the stage. A halved chunk's parts get new ids.
+    order : tuple of int
+        Sorts chunks in table order, halved ones too: the parts of chunk ``(3,)`` are ``(3, 0)`` and ``(3, 1)``.
+    source : Units or None
+        What the pipeline's source reads; ``None`` when the source is an earlier stage's output.
+    aligned : tuple of (build id, Units)
+        For each aligned build side, the row groups that can match this chunk's keys.
+    rows, bytes : int
+        Totals over ``source`` and ``aligned``.
+    """
+
+    id: int
+    order: tuple[int, ...]
+    source: Units | None
+    aligned: tuple[tuple[int, Units], ...] = ()
+    rows: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TableSource:
+    """Read a table's units: the ``columns``, and only rows for which ``predicate`` is true.
+
+    ``output`` are the names that leave the scan; the others are read for the predicate alone.
+    """
+
+    table: str
+    columns: tuple[ScanColumn, ...]
+    predicate: Expression | None
+    output: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StageSource:
+    """Read the whole output of an earlier stage, in a single chunk."""
+
+    stage: int
+    schema: Schema
+
+
+Source = TableSource | StageSource
+
+# --- steps ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FilterStep:
+    """Keep rows for which the predicate is true."""
+
+    predicate: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectStep:
+    """Replace the columns by computed ones."""
+
+    expressions: tuple[NamedExpression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeStep:
+    """Join the rows that flow by with a ready build side.
+
+    Attributes
+    ----------
+    build : int
+        Identifies the build side (see ``BroadcastBuild`` and ``AlignedBuild``).
+    kind : str
+        ``inner``, ``left``, ``semi`` or ``anti``, the flowing rows being the left side.
+    keys : tuple of Expression
+        Over the flowing columns; pairwise equal types with the build's keys.
+    residual : Expression or None
+        Over flowing and build columns.
+    output : tuple of str
+        Columns that leave the step, flowing ones and (for inner and left) build ones.
+    """
+
+    build: int
+    kind: JoinKind
+    keys: tuple[Expression, ...]
+    residual: Expression | None
+    output: tuple[str, ...]
+
+
+Step = FilterStep | ProjectStep | ProbeStep
+
+# --- sinks ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PartialAggregateSink:
+    """One row a group of this chunk, aggregates in partial form (``hybridq.physical.decompose``)."""
+
+    groups: tuple[NamedExpression, ...]
+    aggregates: tuple[AggregateCall, ...]
+    schema: Schema
+
+
+@dataclass(frozen=True, slots=True)
+class TopKSink:
+    """The first ``count`` rows of this chunk in order."""
+
+    keys: tuple[SortKey, ...]
+    count: int
+    schema: Schema
+
+
+@dataclass(frozen=True, slots=True)
+class SortedRunSink:
+    """All rows of this chunk, in order."""
+
+    keys: tuple[SortKey, ...]
+    schema: Schema
+
+
+@dataclass(frozen=True, slots=True)
+class CollectSink:
+    """All rows of this chunk; with ``count`` only the first so many."""
+
+    schema: Schema
+    count: int | None = None
+
+
+Sink = PartialAggregateSink | TopKSink | SortedRunSink | CollectSink
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """The fused operators that a chunk passes through in one task."""
+
+    source: Source
+    steps: tuple[Step, ...]
+    sink: Sink
+
+
+# --- build sides ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BroadcastBuild:
+    """A build side that an earlier stage made; each worker gets it whole, once.
+
+    Attributes
+    ----------
+    id : int
+        What ``ProbeStep.build`` refers to.
+    stage : int
+        The stage whose output it is.
+    keys : tuple of str
+        Key columns of the output.
+    schema : Schema
+    """
+
+    id: int
+    stage: int
+    keys: tuple[str, ...]
+    schema: Schema
+
+
+@dataclass(frozen=True, slots=True)
+class AlignedBuild:
+    """A build side that each chunk makes for itself from the row groups whose key range overlaps the chunk's.
+
+    Attributes
+    ----------
+    id : int
+        What ``ProbeStep.build`` refers to.
+    pipeline : Pipeline
+        Makes the build side from the chunk's ``aligned`` units; it may probe broadcast builds and ends in a CollectSink.
+    keys : tuple of str
+        Key columns of the pipeline's output.
+    probe_column, build_column : str
+        Source columns of both tables whose row-group statistics decide what overlaps.
+    """
+
+    id: int
+    pipeline: Pipeline
+    keys: tuple[str, ...]
+    probe_column: str
+    build_column: str
+
+
+Build = BroadcastBuild | AlignedBuild
+
+# --- merges --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ConcatenateMerge:
+    """Rows of all chunks in chunk order; with ``count`` only the first so many."""
+
+    schema: Schema
+    count: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateMerge:
+    """Merge partial aggregates by group, then compute the final values.
+
+    Attributes
+    ----------
+    groups : tuple of str
+        Key columns of the partials.
+    aggregates : tuple of AggregateCall
+        How to merge each partial column (arguments are ``Column`` of the partial schema).
+    final : tuple of NamedExpression
+        Group keys and aggregates in final form, over the merged columns.
+    partial_schema : Schema
+    """
+
+    groups: tuple[str, ...]
+    aggregates: tuple[AggregateCall, ...]
+    final: tuple[NamedExpression, ...]
+    partial_schema: Schema
+
+
+@dataclass(frozen=True, slots=True)
+class SortMerge:
+    """Merge sorted runs, then drop ``offset`` rows and keep ``count`` (all, if ``None``)."""
+
+    keys: tuple[SortKey, ...]
+    schema: Schema
+    offset: int = 0
+    count: int | None = None
+
+
+Merge = ConcatenateMerge | AggregateMerge | SortMerge
+
+
+@dataclass(frozen=True, slots=True)
+class FinishSort:
+    """Order the merged rows (they are all in one place)."""
+
+    keys: tuple[SortKey, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FinishLimit:
+    """Keep rows ``offset`` to ``offset + count`` of the merged rows."""
+
+    offset: int
+    count: int | None
+
+
+FinishStep = FilterStep | ProjectStep | FinishSort | FinishLimit
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One pipeline over all chunks of one input, plus the merge of its partial results.
+
+    Attributes
+    ----------
+    id : int
+        Stages are numbered so that a stage's dependencies come before it.
+    pipeline : Pipeline
+    builds : tuple of Build
+    merge : Merge
+        Runs on a CPU worker, after the last chunk.
+    finish : tuple of FinishStep
+        Applied to the merged rows in the same task: HAVING, projections, ORDER BY, LIMIT above the merge.
+    schema : Schema
+        Of the stage's output, after ``finish``.
+    estimated_rows, estimated_bytes : int
+        Estimated output.
+    input_rows : int
+        Rows of all units of the source that survive row-group pruning.
+    title : str
+        One line for explain and report, such as ``"scan lineitem, probe orders, aggregate"``.
+    early_stop : int or None
+        LIMIT without ORDER BY: no more chunks are needed once the finished prefix of chunks has this many rows.
+    """
+
+    id: int
+    pipeline: Pipeline
+    builds: tuple[Build, ...]
+    merge: Merge
+    finish: tuple[FinishStep, ...]
+    schema: Schema
+    estimated_rows: int
+    estimated_bytes: int
+    input_rows: int
+    title: str
+    early_stop: int | None = None
+
+    @property
+    def dependencies(self) -> tuple[int, ...]:
+        """Return the ids of the stages whose output this one reads."""
+        found = [build.stage for build in self.builds if isinstance(build, BroadcastBuild)]
+        if isinstance(self.pipeline.source, StageSource):
+            found.insert(0, self.pipeline.source.stage)
+        return tuple(dict.fromkeys(found))

@@ -1,0 +1,1 @@
+"""Where stages and chunks run."""

@@ -1,0 +1,1 @@
+"""The logical plan and its rewrites."""

@@ -1,0 +1,1 @@
+"""Rewrites of the logical plan, one rule a file."""

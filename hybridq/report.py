@@ -1,0 +1,89 @@
+"""The record of where each piece of a query ran, and why."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True)
+class DeviceReport:
+    """What one worker did in one stage.
+
+    Attributes
+    ----------
+    worker : str
+        Name of the worker.
+    kind : str
+        ``cpu`` or ``gpu``.
+    engine : str
+        ``cpu``, ``gpu`` or ``simulated gpu``.
+    chunks, rows, bytes_read : int
+    seconds : dict of str to float
+        Seconds by section: ``read``, ``build``, ``probe``, ``compute``, ``sink``, ``total``.
+    """
+
+    worker: str
+    kind: str
+    engine: str
+    chunks: int = 0
+    rows: int = 0
+    bytes_read: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Fallback:
+    """A chunk that did not run where it was first sent."""
+
+    chunk: int
+    cause: str
+    action: str
+
+
+@dataclass(slots=True)
+class StageReport:
+    """One stage: predicted and actual.
+
+    Attributes
+    ----------
+    mode : str
+        ``EXEC_CPU``, ``EXEC_GPU`` or ``EXEC_COP``.
+    reason : str
+        One sentence.
+    predicted_s : float or None
+        Seconds, where there was ground for a prediction.
+    """
+
+    id: int
+    title: str
+    mode: str
+    reason: str
+    predicted_s: float | None = None
+    actual_s: float = 0.0
+    merge_s: float = 0.0
+    output_rows: int = 0
+    cost_ratio: float | None = None
+    devices: list[DeviceReport] = field(default_factory=list)
+    retries: int = 0
+    fallbacks: list[Fallback] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Report:
+    """A whole query."""
+
+    query: str
+    mode: str
+    seconds: dict[str, float] = field(default_factory=dict)
+    stages: list[StageReport] = field(default_factory=list)
+    peak_device_bytes: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data, ready for JSON."""
+        return asdict(self)
+
+    def to_json(self) -> str:
+        """Return indented JSON."""
+        return json.dumps(self.to_dict(), indent=2)
