@@ -143,9 +143,7 @@ class Engine(Protocol):
     ) -> Frame:
         """Join ``frame`` (the left side) with ``build``; result columns are ``output``, from both sides."""
 
-    def aggregate(
-        self, frame: Frame, groups: Sequence[NamedExpression], aggregates: Sequence[AggregateCall]
-    ) -> Frame:
+    def aggregate(self, frame: Frame, groups: Sequence[NamedExpression], aggregates: Sequence[AggregateCall]) -> Frame:
         """Group and compute ``sum``, ``count``, ``min``, ``max``, ``distinct`` and ``union``.
 
         Columns are the groups, then the aggregates. Without groups there is exactly one row, also for an empty frame.
