@@ -336,6 +336,8 @@ class Stage:
         One line for explain and report, such as ``"scan lineitem, probe orders, aggregate"``.
     early_stop : int or None
         LIMIT without ORDER BY: no more chunks are needed once the finished prefix of chunks has this many rows.
+    values : pyarrow.Table or None
+        A constant input: the stage's only chunk is this table, whose columns the source names.
     """
 
     id: int
@@ -349,6 +351,7 @@ class Stage:
     input_rows: int
     title: str
     early_stop: int | None = None
+    values: pa.Table | None = None
 
     @property
     def dependencies(self) -> tuple[int, ...]:

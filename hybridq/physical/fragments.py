@@ -1,0 +1,162 @@
+"""Pieces of a stage under construction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from hybridq.physical.pipeline import FilterStep, FinishStep, Merge, ProbeStep, ProjectStep, Sink, Source, StageSource, Step
+from hybridq.plan.expressions import Cast, Column, Expression, NamedExpression, columns_of
+from hybridq.types import Field, Schema, is_integer
+
+
+@dataclass(slots=True)
+class OpenPipeline:
+    """A pipeline that can still take steps.
+
+    Attributes
+    ----------
+    source : Source
+    schema : Schema
+        Columns that flow at its end.
+    steps : list of Step
+    builds : list of PendingBuild
+        Build sides of its probes, not yet turned into stages.
+    rows, bytes : float
+        Estimates at its end.
+    """
+
+    source: Source
+    schema: Schema
+    rows: float
+    bytes: float
+    steps: list[Step] = field(default_factory=list)
+    builds: list[PendingBuild] = field(default_factory=list)
+
+    def source_column(self, key: Expression) -> str | None:
+        """Return the table column that a key is, unchanged, or ``None``.
+
+        Integer widening does not change a value, so casts between integers are looked through.
+        """
+        for step in reversed(self.steps):
+            name = _plain_column(key)
+            if name is None:
+                return None
+            if isinstance(step, ProjectStep):
+                key = next(item.expression for item in step.expressions if item.name == name)
+        name = _plain_column(key)
+        if name is None or isinstance(self.source, StageSource):
+            return None
+        return next((column.source for column in self.source.columns if column.name == name), None)
+
+
+def _plain_column(expression: Expression) -> str | None:
+    """Return the name of the column that an expression is, but for integer casts."""
+    while isinstance(expression, Cast) and is_integer(expression.type) and is_integer(expression.operand.type):
+        expression = expression.operand
+    return expression.name if isinstance(expression, Column) else None
+
+
+@dataclass(slots=True)
+class OpenMerge:
+    """A pipeline that ends in a sink and a merge, which can still take finishing steps.
+
+    Attributes
+    ----------
+    schema : Schema
+        After the finishing steps.
+    """
+
+    pipeline: OpenPipeline
+    sink: Sink
+    merge: Merge
+    schema: Schema
+    rows: float
+    bytes: float
+    finish: list[FinishStep] = field(default_factory=list)
+    early_stop: int | None = None
+
+
+Fragment = OpenPipeline | OpenMerge
+
+
+@dataclass(slots=True)
+class PendingBuild:
+    """A build side that becomes a stage (broadcast) or a part of the probing stage (aligned).
+
+    Attributes
+    ----------
+    probe_column, build_column : str or None
+        Set for aligned builds: the columns whose statistics decide which units meet.
+    """
+
+    id: int
+    fragment: Fragment
+    keys: tuple[str, ...]
+    probe_column: str | None = None
+    build_column: str | None = None
+
+
+def names(schema: Schema) -> frozenset[str]:
+    """Return the column names of a schema."""
+    return frozenset(item.name for item in schema)
+
+
+def restrict(schema: Schema, keep: Iterable[str]) -> Schema:
+    """Return the fields whose names are kept, in order."""
+    wanted = set(keep)
+    return tuple(item for item in schema if item.name in wanted)
+
+
+def identity(schema: Schema) -> tuple[NamedExpression, ...]:
+    """Return the projection that passes a schema's columns on."""
+    return tuple(NamedExpression(item.name, Column(item.type, item.name)) for item in schema)
+
+
+def prune_steps(
+    steps: list[Step], needed: frozenset[str], build_schemas: dict[int, Schema]
+) -> tuple[tuple[Step, ...], frozenset[str], dict[int, frozenset[str]]]:
+    """Drop what no later step needs.
+
+    Parameters
+    ----------
+    steps : list of Step
+    needed : frozenset of str
+        Columns that the sink reads.
+    build_schemas : dict of build id to Schema
+        Columns that each build side offers.
+
+    Returns
+    -------
+    tuple of Step
+        The steps, with only the expressions and outputs that are needed.
+    frozenset of str
+        Columns that the first step needs from the source.
+    dict of build id to frozenset of str
+        Columns that are needed from each build side, its keys not included.
+    """
+    kept: list[Step] = []
+    from_builds: dict[int, frozenset[str]] = {}
+    for step in reversed(steps):
+        if isinstance(step, FilterStep):
+            needed |= columns_of(step.predicate)
+            kept.append(step)
+        elif isinstance(step, ProjectStep):
+            expressions = tuple(item for item in step.expressions if item.name in needed)
+            needed = frozenset().union(*(columns_of(item.expression) for item in expressions))
+            if not all(isinstance(e.expression, Column) and e.expression.name == e.name for e in expressions):
+                kept.append(ProjectStep(expressions))
+        else:
+            offered = names(build_schemas[step.build])
+            residual = columns_of(step.residual) if step.residual is not None else frozenset()
+            from_builds[step.build] = (needed | residual) & offered
+            output = tuple(sorted(needed))
+            kept.append(ProbeStep(step.build, step.kind, step.keys, step.residual, output))
+            keys = frozenset().union(*(columns_of(key) for key in step.keys))
+            needed = (needed | residual) - offered | keys
+    return tuple(reversed(kept)), needed, from_builds
+
+
+def field_of(schema: Schema, name: str) -> Field:
+    """Return the field with that name."""
+    return next(item for item in schema if item.name == name)

@@ -1,0 +1,384 @@
+"""From the logical plan to a DAG of stages.
+
+The plan is lowered bottom-up. Scan, Filter, Project and the probe side of a Join extend an open pipeline; Aggregate, Sort,
+TopK and Limit end it in a sink and a merge, and what follows runs on the merged rows in the same task until a Join or
+another Aggregate needs them as input of a stage of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from functools import singledispatchmethod
+
+import pyarrow as pa
+
+from hybridq.catalog import Catalog
+from hybridq.config import Config
+from hybridq.errors import Unsupported
+from hybridq.physical import fragments
+from hybridq.physical.decompose import decompose
+from hybridq.physical.fragments import Fragment, OpenMerge, OpenPipeline, PendingBuild
+from hybridq.physical.pipeline import (
+    AggregateMerge,
+    AlignedBuild,
+    BroadcastBuild,
+    Build,
+    CollectSink,
+    ConcatenateMerge,
+    FilterStep,
+    FinishLimit,
+    FinishSort,
+    PartialAggregateSink,
+    Pipeline,
+    ProbeStep,
+    ProjectStep,
+    Sink,
+    SortedRunSink,
+    SortMerge,
+    Stage,
+    StageSource,
+    TableSource,
+    TopKSink,
+)
+from hybridq.physical.units import KeyRanges, alignment_overhead, surviving_units
+from hybridq.plan import nodes
+from hybridq.plan.cardinality import Estimator
+from hybridq.plan.expressions import Column, Expression, NamedExpression, columns_of
+from hybridq.types import Field, Schema
+
+ALIGNED_OVERHEAD_LIMIT = 2.0
+"""An aligned join may read its build side at most this many times over."""
+
+
+@dataclass(frozen=True, slots=True)
+class PhysicalPlan:
+    """A query as stages.
+
+    Attributes
+    ----------
+    stages : tuple of Stage
+        Dependencies first; the last one's output is the answer.
+    schema : Schema
+        Of the last stage's output.
+    names : tuple of str
+        The answer's column names, which may repeat.
+    """
+
+    stages: tuple[Stage, ...]
+    schema: Schema
+    names: tuple[str, ...]
+
+
+def plan_stages(plan: nodes.Plan, catalog: Catalog, config: Config) -> PhysicalPlan:
+    """Turn an optimised logical plan into stages.
+
+    Raises
+    ------
+    Unsupported
+        A node cannot be executed yet; the message names it.
+    """
+    planner = _Planner(catalog, config)
+    fragment = planner.lower(plan.root)
+    planner.close(fragment, plan.root.schema)
+    return PhysicalPlan(tuple(planner.stages), plan.root.schema, plan.names)
+
+
+class _Planner:
+    """Holds what lowering needs: the catalog, settings, estimates and the stages made so far."""
+
+    def __init__(self, catalog: Catalog, config: Config) -> None:
+        self._catalog = catalog
+        self._config = config
+        self._estimator = Estimator(catalog.table)
+        self._build_ids = itertools.count()
+        self.stages: list[Stage] = []
+
+    # --- lowering: one method a node -------------------------------------------------------------------------------
+
+    @singledispatchmethod
+    def lower(self, node: nodes.Node) -> Fragment:
+        """Lower a node and what is below it."""
+        raise Unsupported(f"{type(node).__name__} is not supported yet, in: {node.label}")
+
+    @lower.register
+    def _(self, node: nodes.Scan) -> Fragment:
+        source = TableSource(node.table, node.columns, node.predicate, tuple(field.name for field in node.schema))
+        return OpenPipeline(source, node.schema, *self._estimate(node))
+
+    @lower.register
+    def _(self, node: nodes.Values) -> Fragment:
+        columns = tuple(nodes.ScanColumn(field.name, field.name, field.type) for field in node.schema)
+        source = _ValuesSource("values", columns, None, tuple(column.name for column in columns), node.table)
+        return OpenPipeline(source, node.schema, node.table.num_rows, node.table.nbytes)
+
+    @lower.register
+    def _(self, node: nodes.Filter) -> Fragment:
+        return self._step(self.lower(node.input), FilterStep(node.predicate), node)
+
+    @lower.register
+    def _(self, node: nodes.Project) -> Fragment:
+        return self._step(self.lower(node.input), ProjectStep(node.expressions), node)
+
+    @lower.register
+    def _(self, node: nodes.Join) -> Fragment:
+        if node.kind == "full":
+            raise Unsupported(f"FULL JOIN is not supported yet, in: {node.label}")
+        if node.null_aware:
+            raise Unsupported(f"NOT IN over a subquery is not supported yet (NOT EXISTS is), in: {node.label}")
+        if not node.left_keys:
+            raise Unsupported(f"a join without an equality between its sides is not supported yet, in: {node.label}")
+        probe = self._as_pipeline(self.lower(node.left))
+        build, keys = self._with_key_columns(self.lower(node.right), node.right_keys)
+        pending = self._choose_join(node, probe, build, keys)
+        probe.builds.append(pending)
+        output = tuple(field.name for field in node.schema)
+        probe.steps.append(ProbeStep(pending.id, node.kind, node.left_keys, node.residual, output))
+        probe.schema = node.schema
+        probe.rows, probe.bytes = self._estimate(node)
+        return probe
+
+    @lower.register
+    def _(self, node: nodes.Aggregate) -> Fragment:
+        pipeline = self._as_pipeline(self.lower(node.input))
+        parts = decompose(node.aggregates)
+        group_fields = tuple(Field(item.name, item.expression.type) for item in node.groups)
+        partial_schema = group_fields + tuple(Field(call.name, call.type) for call in parts.partial)
+        group_names = tuple(field.name for field in group_fields)
+        sink = PartialAggregateSink(node.groups, parts.partial, partial_schema)
+        final = fragments.identity(group_fields) + parts.final
+        merge = AggregateMerge(group_names, parts.merge, final, partial_schema)
+        return OpenMerge(pipeline, sink, merge, node.schema, *self._estimate(node))
+
+    @lower.register
+    def _(self, node: nodes.Sort) -> Fragment:
+        fragment = self.lower(node.input)
+        if isinstance(fragment, OpenMerge):
+            fragment.finish.append(FinishSort(node.keys))
+            return fragment
+        sink = SortedRunSink(node.keys, node.schema)
+        return OpenMerge(fragment, sink, SortMerge(node.keys, node.schema), node.schema, fragment.rows, fragment.bytes)
+
+    @lower.register
+    def _(self, node: nodes.TopK) -> Fragment:
+        fragment = self.lower(node.input)
+        rows, size = self._estimate(node)
+        if isinstance(fragment, OpenMerge):
+            fragment.finish += [FinishSort(node.keys), FinishLimit(node.offset, node.count)]
+            fragment.rows, fragment.bytes, fragment.early_stop = rows, size, None
+            return fragment
+        sink = TopKSink(node.keys, node.offset + node.count, node.schema)
+        merge = SortMerge(node.keys, node.schema, node.offset, node.count)
+        return OpenMerge(fragment, sink, merge, node.schema, rows, size)
+
+    @lower.register
+    def _(self, node: nodes.Limit) -> Fragment:
+        fragment = self.lower(node.input)
+        rows, size = self._estimate(node)
+        if isinstance(fragment, OpenMerge):
+            fragment.finish.append(FinishLimit(node.offset, node.count))
+            fragment.rows, fragment.bytes = rows, size
+            return fragment
+        last = None if node.count is None else node.offset + node.count
+        merge = ConcatenateMerge(node.schema, last)
+        merged = OpenMerge(fragment, CollectSink(node.schema, last), merge, node.schema, rows, size, early_stop=last)
+        merged.finish.append(FinishLimit(node.offset, node.count))
+        return merged
+
+    def _step(self, fragment: Fragment, step: FilterStep | ProjectStep, node: nodes.Node) -> Fragment:
+        if isinstance(fragment, OpenMerge):
+            fragment.finish.append(step)
+        else:
+            fragment.steps.append(step)
+        fragment.schema = node.schema
+        fragment.rows, fragment.bytes = self._estimate(node)
+        return fragment
+
+    def _estimate(self, node: nodes.Node) -> tuple[float, float]:
+        return self._estimator.rows(node), self._estimator.bytes(node)
+
+    # --- joins -----------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _with_key_columns(fragment: Fragment, keys: tuple[Expression, ...]) -> tuple[Fragment, tuple[str, ...]]:
+        """Make each key of a build side a column of it."""
+        if all(isinstance(key, Column) for key in keys):
+            return fragment, tuple(key.name for key in keys if isinstance(key, Column))
+        named = [NamedExpression(f"key {i}: {key}", key) for i, key in enumerate(keys)]
+        computed = [item for item in named if not isinstance(item.expression, Column)]
+        step = ProjectStep(fragments.identity(fragment.schema) + tuple(computed))
+        if isinstance(fragment, OpenMerge):
+            fragment.finish.append(step)
+        else:
+            fragment.steps.append(step)
+        fragment.schema += tuple(Field(item.name, item.expression.type) for item in computed)
+        return fragment, tuple(
+            item.expression.name if isinstance(item.expression, Column) else item.name for item in named
+        )
+
+    def _choose_join(
+        self, node: nodes.Join, probe: OpenPipeline, build: Fragment, keys: tuple[str, ...]
+    ) -> PendingBuild:
+        """Choose between a broadcast and an aligned join."""
+        identifier = next(self._build_ids)
+        broadcast = PendingBuild(identifier, build, keys)
+        if build.bytes <= self._config.broadcast_bytes:
+            return broadcast
+        for key, name in zip(node.left_keys, keys, strict=True):
+            columns = self._aligned_columns(probe, build, key, name)
+            if columns is not None:
+                return PendingBuild(identifier, build, keys, *columns)
+        if build.bytes <= self._config.broadcast_limit_bytes:
+            return broadcast
+        raise Unsupported(
+            f"this join needs both sides split by key, which is not supported yet: {node.label} (its smaller side has an"
+            f" estimated {build.bytes / 2**20:.0f} MiB; up to {self._config.broadcast_limit_bytes / 2**20:.0f} MiB"
+            " are broadcast, option broadcast_limit_bytes)"
+        )
+
+    def _aligned_columns(
+        self, probe: OpenPipeline, build: Fragment, key: Expression, name: str
+    ) -> tuple[str, str] | None:
+        """Return the columns by which both sides are clustered alike, or ``None``."""
+        if not isinstance(build, OpenPipeline):
+            return None
+        if not isinstance(probe.source, TableSource) or not isinstance(build.source, TableSource):
+            return None
+        if any(pending.build_column is not None for pending in build.builds):
+            return None
+        data_type = fragments.field_of(build.schema, name).type
+        probe_column, build_column = probe.source_column(key), build.source_column(Column(data_type, name))
+        if probe_column is None or build_column is None:
+            return None
+        probe_units = surviving_units(probe.source, self._catalog)
+        build_units = surviving_units(build.source, self._catalog)
+        probe_ranges, build_ranges = KeyRanges.of(probe_units, probe_column), KeyRanges.of(build_units, build_column)
+        if probe_ranges is None or build_ranges is None or not probe_units or not build_units:
+            return None
+        probe_rows, build_rows = [unit.rows for unit in probe_units], [unit.rows for unit in build_units]
+        share = sum(probe_rows) / (sum(probe_rows) + sum(build_rows))
+        chunk_rows = int(self._config.cpu_chunk_rows * share)
+        overhead = alignment_overhead(probe_ranges, build_ranges, probe_rows, build_rows, chunk_rows)
+        return (probe_column, build_column) if overhead <= ALIGNED_OVERHEAD_LIMIT else None
+
+    # --- closing: open fragments become stages ---------------------------------------------------------------------
+
+    def _as_pipeline(self, fragment: Fragment) -> OpenPipeline:
+        """Return an open pipeline; a merge becomes a stage of its own that the pipeline reads."""
+        if isinstance(fragment, OpenPipeline):
+            return fragment
+        schema, rows, size = fragment.schema, fragment.rows, fragment.bytes
+        stage = self.close(fragment, schema)
+        return OpenPipeline(StageSource(stage, schema), schema, rows, size)
+
+    def close(self, fragment: Fragment, schema: Schema) -> int:
+        """Make a stage of a fragment, with the columns of ``schema`` as its output, and return its id."""
+        if isinstance(fragment, OpenPipeline):
+            merge = ConcatenateMerge(schema)
+            fragment = OpenMerge(fragment, CollectSink(schema), merge, schema, fragment.rows, fragment.bytes)
+        elif fragment.schema != schema:
+            fragment.finish.append(ProjectStep(fragments.identity(schema)))
+        pipeline, builds = self._close_pipeline(fragment.pipeline, fragment.sink)
+        source = pipeline.source
+        input_rows = 0
+        if isinstance(fragment.pipeline.source, TableSource) and not isinstance(fragment.pipeline.source, _ValuesSource):
+            input_rows = sum(unit.rows for unit in surviving_units(fragment.pipeline.source, self._catalog))
+        values = fragment.pipeline.source.values if isinstance(fragment.pipeline.source, _ValuesSource) else None
+        stage = Stage(
+            id=len(self.stages),
+            pipeline=pipeline,
+            builds=builds,
+            merge=fragment.merge,
+            finish=tuple(fragment.finish),
+            schema=schema,
+            estimated_rows=max(round(fragment.rows), 0),
+            estimated_bytes=max(round(fragment.bytes), 0),
+            input_rows=input_rows if values is None else values.num_rows,
+            title=_title(source, pipeline, builds, fragment),
+            early_stop=fragment.early_stop,
+            values=values,
+        )
+        self.stages.append(stage)
+        return stage.id
+
+    def _close_pipeline(self, pipeline: OpenPipeline, sink: Sink) -> tuple[Pipeline, tuple[Build, ...]]:
+        """Prune a pipeline's columns and close its build sides."""
+        schemas = {pending.id: pending.fragment.schema for pending in pipeline.builds}
+        steps, needed, from_builds = fragments.prune_steps(pipeline.steps, _sink_columns(sink), schemas)
+        builds: list[Build] = []
+        for pending in pipeline.builds:
+            wanted = from_builds[pending.id] | frozenset(pending.keys)
+            schema = fragments.restrict(pending.fragment.schema, wanted)
+            if pending.probe_column is None or pending.build_column is None:
+                stage = self.close(pending.fragment, schema)
+                builds.append(BroadcastBuild(pending.id, stage, pending.keys, schema))
+                continue
+            if not isinstance(pending.fragment, OpenPipeline):
+                raise TypeError("an aligned build side is a pipeline")
+            inner, inner_builds = self._close_pipeline(pending.fragment, CollectSink(schema))
+            builds += inner_builds
+            builds.append(AlignedBuild(pending.id, inner, pending.keys, pending.probe_column, pending.build_column))
+        return Pipeline(_prune_source(pipeline.source, needed), steps, sink), tuple(builds)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _ValuesSource(TableSource):
+    """A constant table, while its stage is under construction."""
+
+    values: pa.Table
+
+
+def _prune_source(source: TableSource | StageSource, needed: frozenset[str]) -> TableSource | StageSource:
+    """Read only what is needed."""
+    if isinstance(source, StageSource):
+        return StageSource(source.stage, fragments.restrict(source.schema, needed))
+    read = needed | (columns_of(source.predicate) if source.predicate is not None else frozenset())
+    columns = tuple(column for column in source.columns if column.name in read)
+    output = tuple(column.name for column in columns if column.name in needed)
+    return TableSource(source.table, columns, source.predicate, output)
+
+
+def _sink_columns(sink: Sink) -> frozenset[str]:
+    """Return the columns that a sink reads."""
+    if isinstance(sink, PartialAggregateSink):
+        expressions = [item.expression for item in sink.groups]
+        expressions += [call.argument for call in sink.aggregates if call.argument is not None]
+        return frozenset().union(*(columns_of(expression) for expression in expressions))
+    needed = fragments.names(sink.schema)
+    if isinstance(sink, TopKSink | SortedRunSink):
+        needed = needed.union(*(columns_of(key.expression) for key in sink.keys))
+    return needed
+
+
+def _title(
+    source: TableSource | StageSource, pipeline: Pipeline, builds: tuple[Build, ...], fragment: OpenMerge
+) -> str:
+    """Describe a stage in one line."""
+    words = [f"scan {source.table}" if isinstance(source, TableSource) else f"read stage {source.stage}"]
+    by_id = {build.id: build for build in builds}
+    for step in pipeline.steps:
+        if isinstance(step, FilterStep):
+            words.append("filter")
+        elif isinstance(step, ProbeStep):
+            build = by_id[step.build]
+            if isinstance(build, BroadcastBuild):
+                words.append(f"{step.kind} join stage {build.stage} (broadcast)")
+            else:
+                inner = build.pipeline.source
+                table = inner.table if isinstance(inner, TableSource) else "?"
+                words.append(f"{step.kind} join {table} (aligned on {build.build_column})")
+    sink = fragment.sink
+    if isinstance(sink, PartialAggregateSink):
+        words.append("aggregate")
+    elif isinstance(sink, TopKSink):
+        words.append(f"top {sink.count}")
+    elif isinstance(sink, SortedRunSink):
+        words.append("sort")
+    else:
+        words.append("collect" if sink.count is None else f"first {sink.count} rows")
+    for finish in fragment.finish:
+        if isinstance(finish, FinishSort):
+            words.append("sort")
+        elif isinstance(finish, FinishLimit):
+            words.append("limit")
+    return ", ".join(words)

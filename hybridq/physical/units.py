@@ -1,0 +1,263 @@
+"""From row groups to chunks: which units a stage reads, and how they are handed out."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from hybridq.catalog import Catalog, ColumnStatistics, MemoryUnit, ParquetUnit, Unit
+from hybridq.config import Config
+from hybridq.physical.pipeline import AlignedBuild, Chunk, MemoryUnits, ParquetUnits, Stage, StageSource, TableSource, Units
+from hybridq.physical.pruning import excluded
+from hybridq.types import is_decimal, is_integer
+
+
+def surviving_units(source: TableSource, catalog: Catalog) -> list[Unit]:
+    """Return the table's units that statistics do not exclude, in table order."""
+    table = catalog.table(source.table)
+    if source.predicate is None:
+        return list(table.units)
+    names = {column.name: column.source for column in source.columns}
+    predicate = source.predicate
+
+    def statistics_of(unit: Unit) -> Callable[[str], ColumnStatistics | None]:
+        return lambda name: unit.statistics(names[name])
+
+    return [unit for unit in table.units if not excluded(predicate, statistics_of(unit))]
+
+
+def group_units(units: Sequence[Unit], source: TableSource) -> Units:
+    """Put units together into one readable piece.
+
+    Parameters
+    ----------
+    units : sequence of Unit
+        At least one, all of one table.
+    """
+    if isinstance(units[0], MemoryUnit):
+        tables = [unit.table for unit in units if isinstance(unit, MemoryUnit)]
+        return MemoryUnits(tables[0] if len(tables) == 1 else pa.concat_tables(tables))
+    parquet = [unit for unit in units if isinstance(unit, ParquetUnit)]
+    by_file = [
+        (path, tuple(unit.row_group for unit in group))
+        for path, group in itertools.groupby(parquet, key=lambda unit: unit.path)
+    ]
+    size = sum(unit.column_bytes(column.source) for unit in parquet for column in source.columns)
+    return ParquetUnits(tuple(by_file), sum(unit.rows for unit in parquet), size, _bounds(parquet, source))
+
+
+def _bounds(units: Sequence[Unit], source: TableSource) -> tuple[tuple[str, object, object], ...]:
+    """Return value ranges of the numeric columns for which every unit has statistics."""
+    found: list[tuple[str, object, object]] = []
+    for column in source.columns:
+        if not (is_integer(column.type) or is_decimal(column.type)):
+            continue
+        statistics = [unit.statistics(column.source) for unit in units]
+        known = [item for item in statistics if item is not None and item.minimum is not None]
+        if len(known) == len(units):
+            found.append((column.source, min(item.minimum for item in known), max(item.maximum for item in known)))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRanges:
+    """Key range of every unit of a table, as arrays of one value a unit; ``None`` where a unit has no statistics."""
+
+    low: npt.NDArray[np.int64]
+    high: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, units: Iterable[Unit], column: str) -> KeyRanges | None:
+        """Read the ranges of an integer column from statistics."""
+        low, high = [], []
+        for unit in units:
+            statistics = unit.statistics(column)
+            if statistics is None or not isinstance(statistics.minimum, int) or not isinstance(statistics.maximum, int):
+                return None
+            low.append(statistics.minimum)
+            high.append(statistics.maximum)
+        return cls(np.array(low, np.int64), np.array(high, np.int64))
+
+    def overlapping(self, low: int, high: int) -> npt.NDArray[np.bool_]:
+        """Tell for each unit whether its range meets ``[low, high]``."""
+        return (self.high >= low) & (self.low <= high)
+
+
+@dataclass(slots=True)
+class _Alignment:
+    """One aligned build side: its units and both sides' key ranges."""
+
+    build: AlignedBuild
+    source: TableSource
+    units: list[Unit]
+    rows: npt.NDArray[np.int64]
+    probe_ranges: KeyRanges
+    build_ranges: KeyRanges
+
+
+def alignment_overhead(probe: KeyRanges, build: KeyRanges, probe_rows: Sequence[int], build_rows: Sequence[int], chunk_rows: int) -> float:
+    """Return how many times over an aligned join would read its build side.
+
+    Parameters
+    ----------
+    probe, build : KeyRanges
+    probe_rows, build_rows : sequence of int
+        Rows of each unit.
+    chunk_rows : int
+        Probe rows of a chunk.
+
+    Returns
+    -------
+    float
+        Build rows read by all chunks over build rows; 1.0 is perfect, and less means that some are never needed.
+    """
+    rows = np.asarray(build_rows, np.int64)
+    total, start, n = 0, 0, len(probe_rows)
+    while start < n:
+        end, size = start, 0
+        while end < n and (end == start or size + probe_rows[end] <= chunk_rows):
+            size += probe_rows[end]
+            end += 1
+        mask = build.overlapping(int(probe.low[start:end].min()), int(probe.high[start:end].max()))
+        total += int(rows[mask].sum())
+        start = end
+    return total / max(int(rows.sum()), 1)
+
+
+class ChunkSource:
+    """Hands out a stage's input, chunk by chunk, each as large as the taker asks.
+
+    Parameters
+    ----------
+    stage : Stage
+    catalog : Catalog
+    config : Config
+        ``chunk_units``, if set, fixes the number of units in every chunk.
+
+    Notes
+    -----
+    One driver thread uses it; it is not locked.
+    """
+
+    def __init__(self, stage: Stage, catalog: Catalog, config: Config) -> None:
+        self._stage = stage
+        self._chunk_units = config.chunk_units
+        self._ids = itertools.count()
+        self._members: dict[int, list[int]] = {}
+        self._next = 0
+        self._pending_whole = isinstance(stage.pipeline.source, StageSource) or stage.values is not None
+        self._units: list[Unit] = []
+        self._alignments: list[_Alignment] = []
+        source = stage.pipeline.source
+        if isinstance(source, TableSource) and stage.values is None:
+            self._units = surviving_units(source, catalog)
+            for build in stage.builds:
+                if isinstance(build, AlignedBuild):
+                    self._alignments.append(self._align(build, source, catalog))
+        self._rows = np.array([unit.rows for unit in self._units], np.int64)
+
+    def _align(self, build: AlignedBuild, source: TableSource, catalog: Catalog) -> _Alignment:
+        build_source = build.pipeline.source
+        if not isinstance(build_source, TableSource):
+            raise TypeError("an aligned build side reads a table")
+        units = surviving_units(build_source, catalog)
+        probe_ranges = KeyRanges.of(self._units, build.probe_column)
+        build_ranges = KeyRanges.of(units, build.build_column)
+        if probe_ranges is None or build_ranges is None:
+            raise TypeError(f"{source.table} and {build_source.table} have no statistics to align by")
+        rows = np.array([unit.rows for unit in units], np.int64)
+        return _Alignment(build, build_source, units, rows, probe_ranges, build_ranges)
+
+    @property
+    def total_rows(self) -> int:
+        """Return the source rows of all chunks (0 where the source is an earlier stage)."""
+        return int(self._rows.sum())
+
+    @property
+    def remaining_rows(self) -> int:
+        """Return the source rows not handed out yet."""
+        return int(self._rows[self._next :].sum())
+
+    @property
+    def exhausted(self) -> bool:
+        """Tell whether nothing is left to take."""
+        return self._next >= len(self._units) and not self._pending_whole
+
+    def take(self, rows: int) -> Chunk | None:
+        """Return the next chunk of about ``rows`` rows, build rows of aligned joins included; ``None`` at the end.
+
+        A chunk has at least one unit; another is added while the total stays nearer to ``rows`` with it.
+        """
+        if self._pending_whole:
+            self._pending_whole = False
+            chunk_id = next(self._ids)
+            values = self._stage.values
+            if values is None:
+                return Chunk(chunk_id, (chunk_id,), None)
+            units = MemoryUnits(values)
+            return Chunk(chunk_id, (chunk_id,), units, (), units.rows, units.bytes)
+        if self._next >= len(self._units):
+            return None
+        start = self._next
+        end = start + 1
+        if self._chunk_units:
+            end = min(start + self._chunk_units, len(self._units))
+        else:
+            size = self._rows_of(start, end)
+            while end < len(self._units):
+                larger = self._rows_of(start, end + 1)
+                if larger - rows > rows - size:
+                    break
+                size, end = larger, end + 1
+        self._next = end
+        chunk_id = next(self._ids)
+        return self._make(chunk_id, (chunk_id,), list(range(start, end)))
+
+    def halve(self, chunk: Chunk) -> tuple[Chunk, Chunk] | None:
+        """Split a chunk in two of about equal rows; ``None`` where it is a single unit.
+
+        The parts sort, by ``Chunk.order``, where the whole was.
+        """
+        members = self._members.get(chunk.id, [])
+        if len(members) < 2:
+            return None
+        middle = len(members) // 2
+        first = self._make(next(self._ids), (*chunk.order, 0), members[:middle])
+        second = self._make(next(self._ids), (*chunk.order, 1), members[middle:])
+        return first, second
+
+    def _overlap(self, alignment: _Alignment, members: Sequence[int]) -> npt.NDArray[np.bool_]:
+        low = int(alignment.probe_ranges.low[members].min())
+        high = int(alignment.probe_ranges.high[members].max())
+        return alignment.build_ranges.overlapping(low, high)
+
+    def _rows_of(self, start: int, end: int) -> int:
+        total = int(self._rows[start:end].sum())
+        members = range(start, end)
+        for alignment in self._alignments:
+            total += int(alignment.rows[self._overlap(alignment, members)].sum())
+        return total
+
+    def _make(self, chunk_id: int, order: tuple[int, ...], members: list[int]) -> Chunk:
+        source = self._stage.pipeline.source
+        if not isinstance(source, TableSource):
+            raise TypeError("only a table's units can be grouped")
+        self._members[chunk_id] = members
+        units = group_units([self._units[i] for i in members], source)
+        rows, size = units.rows, units.bytes
+        aligned: list[tuple[int, Units]] = []
+        for alignment in self._alignments:
+            chosen = [alignment.units[i] for i in np.flatnonzero(self._overlap(alignment, members))]
+            if chosen:
+                piece = group_units(chosen, alignment.source)
+            else:
+                piece = ParquetUnits((), 0, 0)
+            aligned.append((alignment.build.id, piece))
+            rows += piece.rows
+            size += piece.bytes
+        return Chunk(chunk_id, order, units, tuple(aligned), rows, size)
