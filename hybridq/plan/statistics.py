@@ -1,0 +1,66 @@
+"""What the planner may know about a table's data, as protocols and values that need no data access."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnStatistics:
+    """Bounds of one column of one unit.
+
+    Attributes
+    ----------
+    minimum, maximum : object or None
+        Every value that is neither NULL nor NaN lies between the two, both included; they need not occur (writers may
+        shorten long strings). Python values of the column's type: ``int``, ``float``, ``decimal.Decimal``, ``str``,
+        ``bytes``, ``bool``, ``datetime.date`` and so on. ``None``: not known, or there is no such value.
+    null_count : int or None
+        Number of NULLs; ``None``: not known.
+    rows : int
+        Number of values, NULLs included.
+    """
+
+    minimum: Any
+    maximum: Any
+    null_count: int | None
+    rows: int
+
+    @property
+    def all_null(self) -> bool:
+        """Tell whether it is certain that every value is NULL."""
+        return self.null_count is not None and self.null_count >= self.rows
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSummary:
+    """What is known or guessed of one column of a whole table.
+
+    Attributes
+    ----------
+    minimum, maximum : object or None
+        As in ``ColumnStatistics``; ``None`` unless every unit has them (units of NULLs alone aside).
+    null_count : int or None
+    distinct : float or None
+        Estimated number of distinct values; ``None``: no idea.
+    """
+
+    minimum: Any
+    maximum: Any
+    null_count: int | None
+    distinct: float | None
+
+
+class TableStatistics(Protocol):
+    """A table as the estimator sees it. ``hybridq.catalog.Table`` is one."""
+
+    @property
+    def rows(self) -> int:
+        """Return the number of rows."""
+
+    def summary(self, source: str) -> ColumnSummary | None:
+        """Return what is known of a column; ``None`` for nothing. Cheap after the first call."""
+
+    def column_bytes(self, source: str) -> int:
+        """Return the uncompressed bytes of a column."""

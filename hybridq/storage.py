@@ -1,0 +1,218 @@
+"""Finding and opening data files: local paths first, fsspec URLs where fsspec is installed."""
+
+from __future__ import annotations
+
+import datetime
+import glob
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hybridq.errors import DataError
+
+PARQUET_SUFFIX = ".parquet"
+_URL = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
+
+
+@dataclass(frozen=True, slots=True)
+class FileStamp:
+    """A file as it was when its footer was read.
+
+    Attributes
+    ----------
+    path : str
+        Absolute local path, or URL.
+    size : int
+        Bytes.
+    mtime_ns : int
+        Time of the last change in nanoseconds since 1970 (0 where the file system does not say).
+    """
+
+    path: str
+    size: int
+    mtime_ns: int
+
+
+def is_url(path: str) -> bool:
+    """Tell whether a path is an fsspec URL and not a local path.
+
+    >>> is_url("s3://bucket/orders.parquet"), is_url("/data/orders.parquet")
+    (True, False)
+    """
+    return bool(_URL.match(path)) and not path.startswith("file://")
+
+
+def open_source(path: str) -> Any:
+    """Return what ``pyarrow.parquet`` readers take for a path: the path itself if local, an open file for a URL.
+
+    Raises
+    ------
+    DataError
+        The URL needs fsspec, or a file system of it, that is not installed, or the file cannot be opened.
+    """
+    if not is_url(path):
+        return path
+    filesystem, inner = _remote(path)
+    try:
+        return filesystem.open(inner, "rb")
+    except OSError as error:
+        raise DataError(f"cannot open {path}: {error}") from error
+
+
+def stamp(path: str) -> FileStamp:
+    """Look at a file.
+
+    Raises
+    ------
+    DataError
+        It does not exist or cannot be read.
+    """
+    try:
+        if is_url(path):
+            filesystem, inner = _remote(path)
+            return _remote_stamp(path, filesystem.info(inner))
+        status = Path(path).stat()
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+    return FileStamp(path, status.st_size, status.st_mtime_ns)
+
+
+def check_unchanged(seen: FileStamp) -> None:
+    """Check that a file is the one whose footer was read.
+
+    Raises
+    ------
+    DataError
+        It is gone, or its size or time of change differ.
+    """
+    now = stamp(seen.path)
+    if now != seen:
+        raise DataError(f"{seen.path} has changed since it was registered: register the table again")
+
+
+def find_parquet(source: str | os.PathLike[str]) -> list[str]:
+    """Return the Parquet files that a file name, folder, glob or URL stands for, in natural order.
+
+    A folder stands for the ``*.parquet`` files in it and in its ``key=value`` subfolders. Names that start with ``_``
+    or ``.`` are left out. A file given by name may be called anything.
+
+    Raises
+    ------
+    DataError
+        Nothing is there.
+    """
+    text = os.fspath(source)
+    if is_url(text):
+        return _find_remote(text)
+    path = Path(text.removeprefix("file://")).expanduser()
+    if path.is_dir():
+        found = sorted(_in_folder(path), key=_natural)
+        if not found:
+            raise DataError(f"no {PARQUET_SUFFIX} file in the folder {path}")
+        return found
+    if path.exists():
+        return [str(path.absolute())]
+    if glob.has_magic(str(path)):
+        matches = [Path(match) for match in glob.glob(str(path), recursive=True)]  # noqa: PTH207 (absolute patterns)
+        found = []
+        for match in matches:
+            if _hidden(match.name):
+                continue
+            found += _in_folder(match) if match.is_dir() else [str(match.absolute())]
+        if not found:
+            raise DataError(f"no file matches {path}")
+        return sorted(dict.fromkeys(found), key=_natural)
+    raise DataError(f"no such file or folder: {path}")
+
+
+def tables_in(directory: str | os.PathLike[str]) -> dict[str, Path]:
+    """Return the tables of a folder: each ``NAME.parquet`` and each subfolder that holds Parquet files, by name.
+
+    Raises
+    ------
+    DataError
+        The folder does not exist or has no table.
+    """
+    folder = Path(directory).expanduser()
+    if not folder.exists():
+        raise DataError(f"no such folder: {folder}")
+    if not folder.is_dir():
+        raise DataError(f"not a folder: {folder}")
+    found: dict[str, Path] = {}
+    for entry in sorted(folder.iterdir(), key=lambda item: _natural(item.name)):
+        is_file = entry.is_file() and entry.name.lower().endswith(PARQUET_SUFFIX)
+        if _hidden(entry.name) or not (is_file or (entry.is_dir() and _in_folder(entry))):
+            continue
+        name = entry.name[: -len(PARQUET_SUFFIX)] if entry.name.lower().endswith(PARQUET_SUFFIX) else entry.name
+        if name in found:
+            raise DataError(f"both {found[name]} and {entry} would be table {name!r}: rename one")
+        found[name] = entry
+    if not found:
+        raise DataError(f"no Parquet file and no folder of Parquet files in {folder}")
+    return found
+
+
+def _in_folder(folder: Path) -> list[str]:
+    found: list[str] = []
+    for entry in folder.iterdir():
+        if _hidden(entry.name):
+            continue
+        if entry.is_dir():
+            # Other subfolders may hold anything; key=value is how partitioned data sets are written.
+            if "=" in entry.name:
+                found += _in_folder(entry)
+        elif entry.name.lower().endswith(PARQUET_SUFFIX):
+            found.append(str(entry.absolute()))
+    return found
+
+
+def _hidden(name: str) -> bool:
+    return name.startswith(("_", "."))
+
+
+def _natural(path: str) -> list[tuple[int, int | str]]:
+    """Sort key by which ``part-2`` comes before ``part-10``."""
+    return [(0, int(piece)) if piece.isdecimal() else (1, piece) for piece in re.split(r"(\d+)", path)]
+
+
+def _remote(url: str) -> tuple[Any, str]:
+    try:
+        from fsspec.core import url_to_fs
+    except ImportError:
+        raise DataError(f"reading {url} needs the package fsspec, which is not installed") from None
+    try:
+        filesystem, inner = url_to_fs(url)
+    except (ImportError, ValueError) as error:
+        raise DataError(f"cannot open {url}: {error}") from error
+    return filesystem, inner
+
+
+def _remote_stamp(url: str, info: dict[str, Any]) -> FileStamp:
+    changed = info.get("mtime") or info.get("LastModified") or info.get("last_modified") or info.get("created")
+    seconds = changed.timestamp() if isinstance(changed, datetime.datetime) else changed
+    mtime_ns = int(seconds * 1_000_000_000) if isinstance(seconds, int | float) else 0
+    return FileStamp(url, int(info.get("size") or 0), mtime_ns)
+
+
+def _find_remote(url: str) -> list[str]:
+    filesystem, inner = _remote(url)
+    try:
+        if glob.has_magic(inner):
+            names: Iterable[str] = filesystem.glob(inner)
+        elif filesystem.isdir(inner):
+            names = [name for name in filesystem.find(inner) if name.lower().endswith(PARQUET_SUFFIX)]
+        elif filesystem.exists(inner):
+            names = [inner]
+        else:
+            names = []
+    except OSError as error:
+        raise DataError(f"cannot read {url}: {error}") from error
+    # Only what is below the given place counts as hidden, not the place itself.
+    base = inner.rstrip("/").count("/")
+    found = [name for name in names if not any(map(_hidden, name.split("/")[base + 1 :]))]
+    if not found:
+        raise DataError(f"no Parquet file at {url}")
+    return sorted((filesystem.unstrip_protocol(name) for name in found), key=_natural)
