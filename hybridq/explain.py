@@ -1,0 +1,272 @@
+"""What a query will do, stage by stage, and with ``analyze`` what it did.
+
+An ``Explanation`` prints as a tree, the stage that gives the answer first and the stages that it reads below it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from hybridq.physical.pipeline import AlignedBuild, BroadcastBuild, ProbeStep, Stage, TableSource
+
+if TYPE_CHECKING:
+    from hybridq.physical.pipeline import Pipeline
+    from hybridq.physical.stages import PhysicalPlan
+    from hybridq.report import Report, StageReport
+
+ENGINES = {"cpu": "cpu", "gpu": "gpu"}
+"""What the engine of each device kind is called when the cluster does not say."""
+
+KINDS = {"EXEC_CPU": ("cpu",), "EXEC_GPU": ("gpu",), "EXEC_COP": ("cpu", "gpu")}
+"""Device kinds that each mode uses."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinExplanation:
+    """How one join of a stage runs.
+
+    Attributes
+    ----------
+    kind : str
+        ``inner``, ``left``, ``semi`` or ``anti``.
+    method : str
+        ``broadcast`` (the build side is made once and kept by every worker) or ``aligned`` (each chunk reads just the
+        build row groups whose key range overlaps its own).
+    build : str
+        The build side: ``stage N`` or ``table NAME``.
+    keys : tuple of str
+    residual : str or None
+        Further condition on each pair.
+    """
+
+    kind: str
+    method: str
+    build: str
+    keys: tuple[str, ...]
+    residual: str | None = None
+
+    def __str__(self) -> str:
+        residual = f" and {self.residual}" if self.residual else ""
+        return f"{self.kind} join with {self.build} on {', '.join(self.keys)}{residual}: {self.method}"
+
+
+@dataclass(frozen=True, slots=True)
+class StageExplanation:
+    """One stage.
+
+    Attributes
+    ----------
+    mode, engine, reason : str
+        Where it runs and why; the engine is ``cpu``, ``gpu``, ``simulated gpu`` or ``cpu + ...``.
+    source, predicate : str, str or None
+        What it reads, and the rows that it keeps of it.
+    input_rows : int
+        Rows of the row groups that statistics do not exclude; 0 when it reads an earlier stage.
+    estimated_rows, estimated_bytes : int
+        Of the output.
+    predicted_s : float or None
+        Seconds, where there is ground for a prediction.
+    dependencies : tuple of int
+        Stages that it reads.
+    actual : dict or None
+        The stage's report, where the query ran.
+    """
+
+    id: int
+    title: str
+    mode: str
+    engine: str
+    reason: str
+    source: str
+    predicate: str | None
+    joins: tuple[JoinExplanation, ...]
+    input_rows: int
+    estimated_rows: int
+    estimated_bytes: int
+    predicted_s: float | None
+    dependencies: tuple[int, ...]
+    actual: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A whole query; ``print`` shows it as a tree.
+
+    Attributes
+    ----------
+    mode : str
+        The mode asked for: ``auto``, ``cpu``, ``gpu`` or ``cop``.
+    columns : tuple of str
+        Names and types of the answer's columns, as text.
+    seconds : dict of str to float
+        Of the whole query, where it ran.
+    """
+
+    mode: str
+    columns: tuple[str, ...]
+    stages: tuple[StageExplanation, ...]
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return render(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data, ready for JSON."""
+        return asdict(self)
+
+    def to_json(self) -> str:
+        """Return indented JSON."""
+        return json.dumps(self.to_dict(), indent=2, default=str)
+
+
+def explain(
+    physical: PhysicalPlan, report: Report, *, engines: Mapping[str, str] = ENGINES, analyzed: bool = False
+) -> Explanation:
+    """Describe a physical plan.
+
+    Parameters
+    ----------
+    physical : PhysicalPlan
+        The stages.
+    report : Report
+        With one entry a stage: its mode and reason and, if the query ran, what happened.
+    engines : mapping of device kind to engine name
+        What the cluster's workers run (``{"cpu": "cpu", "gpu": "simulated gpu"}``).
+    analyzed : bool
+        The query ran: put what happened beside what was expected.
+    """
+    reports = {stage.id: stage for stage in report.stages}
+    stages = tuple(_explain_stage(stage, reports.get(stage.id), engines, analyzed) for stage in physical.stages)
+    columns = tuple(f"{name} {item.type}" for name, item in zip(physical.names, physical.schema, strict=True))
+    return Explanation(report.mode, columns, stages, dict(report.seconds) if analyzed else {})
+
+
+def _explain_stage(
+    stage: Stage, report: StageReport | None, engines: Mapping[str, str], analyzed: bool
+) -> StageExplanation:
+    source = stage.pipeline.source
+    predicate = source.predicate if isinstance(source, TableSource) else None
+    mode = report.mode if report is not None else "not run"
+    return StageExplanation(
+        id=stage.id,
+        title=stage.title,
+        mode=mode,
+        engine=" + ".join(engines.get(kind, kind) for kind in KINDS.get(mode, ())),
+        reason=report.reason if report is not None else "",
+        source=f"table {source.table}" if isinstance(source, TableSource) else f"stage {source.stage}",
+        predicate=None if predicate is None else str(predicate),
+        joins=tuple(_joins(stage, stage.pipeline)),
+        input_rows=stage.input_rows,
+        estimated_rows=stage.estimated_rows,
+        estimated_bytes=stage.estimated_bytes,
+        predicted_s=report.predicted_s if report is not None else None,
+        dependencies=stage.dependencies,
+        actual=asdict(report) if report is not None and analyzed else None,
+    )
+
+
+def _joins(stage: Stage, pipeline: Pipeline) -> list[JoinExplanation]:
+    builds = {build.id: build for build in stage.builds}
+    found: list[JoinExplanation] = []
+    for step in pipeline.steps:
+        if not isinstance(step, ProbeStep):
+            continue
+        build = builds[step.build]
+        if isinstance(build, AlignedBuild):
+            # What an aligned build side itself joins with comes first: that is the order of the work.
+            found += _joins(stage, build.pipeline)
+        keys = tuple(f"{probe} = {key}" for probe, key in zip(step.keys, build.keys, strict=True))
+        residual = None if step.residual is None else str(step.residual)
+        if isinstance(build, BroadcastBuild):
+            found.append(JoinExplanation(step.kind, "broadcast", f"stage {build.stage}", keys, residual))
+        else:
+            inner = build.pipeline.source
+            name = f"table {inner.table}" if isinstance(inner, TableSource) else f"stage {inner.stage}"
+            found.append(JoinExplanation(step.kind, "aligned", name, keys, residual))
+    return found
+
+
+# --- text ----------------------------------------------------------------------------------------------------------
+
+
+def render(explanation: Explanation) -> str:
+    """Return the tree as text."""
+    stages = {stage.id: stage for stage in explanation.stages}
+    count = len(stages)
+    lines = [f"mode {explanation.mode}, {count} stage{'s' if count != 1 else ''}"]
+    lines.append(f"answer: {', '.join(explanation.columns)}")
+    if explanation.seconds:
+        lines.append("took " + ", ".join(f"{name} {value:.3f} s" for name, value in explanation.seconds.items()))
+    shown: set[int] = set()
+    if explanation.stages:
+        lines += _tree(explanation.stages[-1], stages, shown)
+    for stage in explanation.stages:  # a stage that no other one reads, such as a scalar subquery's
+        if stage.id not in shown:
+            lines += _tree(stage, stages, shown)
+    return "\n".join(lines)
+
+
+def _tree(stage: StageExplanation, stages: Mapping[int, StageExplanation], shown: set[int]) -> list[str]:
+    if stage.id in shown:
+        return [f"stage {stage.id} (see above)"]
+    shown.add(stage.id)
+    children = [_tree(stages[number], stages, shown) for number in stage.dependencies if number in stages]
+    bar = "│  " if children else "   "
+    head, *details = _describe(stage)
+    lines = [head, *(bar + line for line in details)]
+    for position, child in enumerate(children):
+        last = position == len(children) - 1
+        lines.append(("└─ " if last else "├─ ") + child[0])
+        lines += [("   " if last else "│  ") + line for line in child[1:]]
+    return lines
+
+
+def _describe(stage: StageExplanation) -> list[str]:
+    lines = [f"stage {stage.id}: {stage.title}"]
+    engine = f" ({stage.engine})" if stage.engine else ""
+    lines.append(f"{stage.mode}{engine}" + (f": {stage.reason}" if stage.reason else ""))
+    rows = f", {stage.input_rows:,} rows" if stage.input_rows else ""
+    where = f" where {stage.predicate}" if stage.predicate else ""
+    lines.append(f"reads {stage.source}{rows}{where}")
+    lines += [str(join) for join in stage.joins]
+    predicted = "" if stage.predicted_s is None else f" in {stage.predicted_s:.3f} s"
+    lines.append(f"estimated {_rows(stage.estimated_rows)}, {_size(stage.estimated_bytes)}{predicted}")
+    if stage.actual is not None:
+        lines += _describe_actual(stage.actual)
+    return lines
+
+
+def _describe_actual(actual: Mapping[str, Any]) -> list[str]:
+    merge = f" (merge {actual['merge_s']:.3f} s)" if actual["merge_s"] else ""
+    lines = [f"actual {_rows(actual['output_rows'])} in {actual['actual_s']:.3f} s{merge}"]
+    for device in actual["devices"]:
+        sections = ", ".join(f"{name} {value:.3f} s" for name, value in device["seconds"].items() if value)
+        chunks = f"{device['chunks']} chunk{'s' if device['chunks'] != 1 else ''}"
+        lines.append(
+            f"  {device['worker']} ({device['engine']}): {chunks}, {_rows(device['rows'])}, "
+            f"{_size(device['bytes_read'])}" + (f", {sections}" if sections else "")
+        )
+    if actual["retries"]:
+        lines.append(f"  {actual['retries']} retried")
+    lines += [f"  chunk {item['chunk']}: {item['cause']}, {item['action']}" for item in actual["fallbacks"]]
+    return lines
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} row{'s' if count != 1 else ''}"
+
+
+def _size(count: float) -> str:
+    """Write bytes for people.
+
+    >>> _size(1536)
+    '1.5 KiB'
+    """
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"

@@ -1,0 +1,53 @@
+"""Files that come with hybridq: plans by name (``tpch/q03``), from the installed package or from a checkout."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+from hybridq.errors import RequestError
+
+PLAN_SUFFIXES = (".sql", ".json", ".bin")
+
+
+def plans_folder() -> Path:
+    """Return the folder with the shipped plans."""
+    package = Path(__file__).parent
+    inside = package / "plans"  # in a wheel
+    return inside if inside.is_dir() else package.parent / "plans"  # in a checkout
+
+
+def plan_names() -> tuple[str, ...]:
+    """Return the names of all shipped plans, such as ``tpch/q03``."""
+    folder = plans_folder()
+    found = {
+        path.relative_to(folder).with_suffix("").as_posix()
+        for path in folder.rglob("*")
+        if path.suffix in PLAN_SUFFIXES
+    }
+    return tuple(sorted(found))
+
+
+def find_plan(name: str) -> Path:
+    """Return the file that a plan argument means: a path that exists, else a shipped plan's name.
+
+    A shipped name may have its suffix (``tpch/q03.json``); without one, SQL is preferred.
+
+    Raises
+    ------
+    RequestError
+        It is neither; the message offers the nearest shipped names.
+    """
+    path = Path(name)
+    if path.suffix in PLAN_SUFFIXES and path.is_file():
+        return path
+    folder = plans_folder()
+    candidates = [folder / f"{name}{suffix}" for suffix in ("", *PLAN_SUFFIXES)]
+    for candidate in candidates:
+        inside = candidate.resolve().is_relative_to(folder.resolve())
+        if inside and candidate.suffix in PLAN_SUFFIXES and candidate.is_file():
+            return candidate
+    if path.is_file():
+        raise RequestError(f"plan {name} must be a .sql file or a Substrait .json or .bin file")
+    near = difflib.get_close_matches(name, plan_names(), n=3) or plan_names()[:3]
+    raise RequestError(f"no plan {name!r}: no such file, and no shipped plan of that name (nearest: {', '.join(near)})")
