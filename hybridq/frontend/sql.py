@@ -1,0 +1,141 @@
+"""SQL text as plans, planned by DataFusion."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from hybridq.errors import Unsupported
+from hybridq.frontend.sql_errors import refuse_other_statements, translated
+from hybridq.frontend.substrait import plan_substrait
+from hybridq.frontend.substrait_reads import is_supported
+from hybridq.plan.nodes import Plan
+from hybridq.types import Schema, is_decimal
+
+_SETTINGS = {
+    # 0.06 + 0.01 is 0.07 only in decimals.
+    "datafusion.sql_parser.parse_float_as_decimal": "true",
+    "datafusion.sql_parser.map_string_types_to_utf8view": "false",
+    "datafusion.execution.target_partitions": "1",
+}
+
+
+def plan_sql(text: str, tables: Mapping[str, Schema]) -> Plan:
+    """Plan one SQL query.
+
+    Parameters
+    ----------
+    text : str
+        A single SELECT (or WITH, or VALUES). It can read the given tables and nothing else.
+    tables : mapping of str to Schema
+        The registered tables.
+
+    Returns
+    -------
+    Plan
+        Not yet optimised by hybridq's rules.
+
+    Raises
+    ------
+    SqlError
+        If the text is no query, with line and column where they are known.
+    UnknownTable, UnknownColumn, AmbiguousColumn
+        The message offers the nearest names.
+    Unsupported
+        If the query needs something that hybridq does not do; the message names it.
+    """
+    message, null_aware = _substrait(text, tables)
+    return plan_substrait(message, tables, null_aware)
+
+
+def export_substrait(text: str, tables: Mapping[str, Schema]) -> str:
+    """Return the Substrait plan of one SQL query as JSON, for files that ``load_substrait`` reads.
+
+    Parameters
+    ----------
+    text : str
+        As for ``plan_sql``.
+    tables : mapping of str to Schema
+        The registered tables.
+
+    Returns
+    -------
+    str
+        JSON in protobuf's form.
+
+    Raises
+    ------
+    SqlError, UnknownTable, UnknownColumn, AmbiguousColumn, Unsupported
+        As ``plan_sql`` does; also ``Unsupported`` for NOT IN with a subquery, which Substrait cannot express.
+    """
+    from google.protobuf import json_format
+    from substrait.proto import Plan as SubstraitPlan
+
+    message, null_aware = _substrait(text, tables)
+    if any(null_aware):
+        raise Unsupported("NOT IN with a subquery cannot be written as Substrait: use NOT EXISTS")
+    parsed = SubstraitPlan()
+    parsed.ParseFromString(message)
+    return json.dumps(json_format.MessageToDict(parsed), indent=1)
+
+
+def _substrait(text: str, tables: Mapping[str, Schema]) -> tuple[bytes, Iterator[bool]]:
+    """Plan the text and return it as Substrait, and for each anti join whether it is NOT IN."""
+    import datafusion
+    from datafusion.substrait import Producer
+
+    words = refuse_other_statements(text)
+    context = datafusion.SessionContext(datafusion.SessionConfig(_SETTINGS).with_information_schema(False))
+    for name, schema in tables.items():
+        planned = pa.schema([pa.field(field.name, _planned_type(field.type)) for field in schema])
+        context.register_record_batches(_quoted(name), [[pa.RecordBatch.from_pylist([], schema=planned)]])
+    options = datafusion.SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
+    try:
+        frame = context.sql_with_options(text, options)
+        logical = frame.optimized_logical_plan()
+        flags = _null_aware(logical, words, tables)
+        return Producer.to_substrait_plan(logical, context).encode(), iter(flags)
+    except Exception as error:  # DataFusion raises plain Exception for most failures
+        raise translated(error, text, tables) from error
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _planned_type(data_type: pa.DataType) -> pa.DataType:
+    """Return the type that DataFusion plans a column with.
+
+    Columns of types that queries cannot use keep their place as bytes; using one is an error that names it.
+    """
+    return data_type if is_supported(data_type) and not _wide(data_type) else pa.binary()
+
+
+def _wide(data_type: pa.DataType) -> bool:
+    return is_decimal(data_type) and data_type.precision > 38
+
+
+def _null_aware(logical: Any, words: frozenset[str], tables: Mapping[str, Schema]) -> list[bool]:
+    """Return for each anti join of the plan, parents first, whether DataFusion marked it as NOT IN.
+
+    DataFusion prints the mark at the end of the join's line, and has no other place where it could be read.
+    """
+    if not any(line.lstrip().startswith(("LeftAnti", "RightAnti")) for line in logical.display_indent().splitlines()):
+        return []
+    names = {field.name for schema in tables.values() for field in schema} | words | set(tables)
+    if any("null_aware" in name for name in names):
+        raise Unsupported("NOT EXISTS, NOT IN and EXCEPT beside the name null_aware are not supported: rename it")
+    flags: list[bool] = []
+    pending = [logical]
+    while pending:
+        node = pending.pop()
+        line = node.display()
+        if line.startswith(("LeftAnti", "RightAnti")):
+            flags.append("null_aware" in line)
+        pending.extend(reversed(node.inputs()))
+    if logical.display_indent().count("null_aware") != sum(flags):
+        raise Unsupported("NOT IN within a scalar subquery is not supported: use NOT EXISTS")
+    return flags

@@ -1,0 +1,250 @@
+"""Errors of SQL texts: statements that are no queries, and DataFusion's errors in hybridq's words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from hybridq.errors import (
+    AmbiguousColumn,
+    CastFailed,
+    DivisionByZero,
+    HybridqError,
+    NumericOverflow,
+    SqlError,
+    UnknownColumn,
+    UnknownTable,
+    Unsupported,
+)
+from hybridq.frontend.sql_text import Token, place, tokens
+from hybridq.frontend.substrait_reads import nearest
+from hybridq.types import Schema
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_STATEMENTS = _words(
+    "alter analyze attach begin call close comment commit copy create deallocate declare delete desc describe detach "
+    "do drop execute explain export fetch grant import insert install kill load lock merge msck optimize pragma "
+    "prepare refresh release replace reset revoke rollback savepoint set show start truncate unload unlock update use "
+    "vacuum"
+)
+_ONLY_QUERIES = "only queries are run: SELECT, WITH or VALUES"
+# What DataFusion parses and then leaves out of the plan without a word.
+_IGNORED = {"tablesample": "TABLESAMPLE"}
+
+
+def refuse_other_statements(text: str) -> frozenset[str]:
+    """Check that a text holds one query, and return its words and names.
+
+    Raises
+    ------
+    SqlError
+        If it holds another statement, several, or none.
+    Unsupported
+        If it has a clause that would be ignored.
+    """
+    found = list(tokens(text))
+    while found and found[-1].value == ";" and found[-1].kind == "sign":
+        found.pop()
+    if not found:
+        raise SqlError("there is no query in the text", 1, 1)
+    first = next((token for token in found if token.value != "("), found[0])
+    if first.kind == "word" and first.value in _STATEMENTS:
+        raise _at(f"{_ONLY_QUERIES}, not {first.value.upper()}", text, first.offset)
+    for token in found:
+        if token.kind == "sign" and token.value == ";":
+            raise _at("only one statement is run at a time", text, token.offset)
+        if token.kind == "word" and token.value in _IGNORED:
+            raise Unsupported(f"{_IGNORED[token.value]} is not supported")
+    return frozenset(token.value for token in found if token.kind in ("word", "quoted"))
+
+
+def translated(error: BaseException, text: str, tables: Mapping[str, Schema]) -> HybridqError:
+    """Return the error of hybridq for an error that DataFusion raised on a text."""
+    if isinstance(error, HybridqError):
+        return error
+    message = _cleaned(str(error))
+    for pattern, convert in _CONVERSIONS:
+        match = pattern.search(message)
+        if match:
+            return convert(match, text, tables)
+    return SqlError(_last_cause(message))
+
+
+def _cleaned(message: str) -> str:
+    for noise in (r"\s*This issue was likely caused by a bug.*?issues\.?\s*", r"Internal error: ", r"\s*Backtrace:.*"):
+        message = re.sub(noise, " ", message, flags=re.DOTALL)
+    return message.strip()
+
+
+def _last_cause(message: str) -> str:
+    cause = message.split("\ncaused by\n")[-1]
+    cause = re.sub(
+        r"^(?:DataFusion error|Error during planning|Schema error|SQL error|type_coercion|Arrow error|"
+        r"Invalid argument error|Execution error|Optimizer rule '\w+' failed|Context)\s*:\s*",
+        "",
+        cause,
+    )
+    lines = [line.strip() for line in cause.splitlines() if line.strip()]
+    return " ".join(lines)[:500] if lines else "the query cannot be planned"
+
+
+def _at(message: str, text: str, offset: int) -> SqlError:
+    line, column = place(text, offset)
+    return SqlError(f"line {line}, column {column}: {message}", line, column)
+
+
+def _syntax(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:
+    body = match["body"].replace('\\"', '"').replace("\\'", "'").replace("\\n", " ").replace("\\\\", "\\")
+    position = re.search(r"(?: at|,)? Line: (\d+),? Column:? (\d+)", body)
+    if position:
+        line, column = int(position[1]), int(position[2])
+        body = body[: position.start()] + body[position.end() :]
+    else:
+        line, column = place(text, len(text.rstrip()))
+    body = re.sub(r"^Expected: ", "expected ", body.strip()).replace("found: EOF", "found: the end of the text")
+    return SqlError(f"line {line}, column {column}: {body.replace('found: ', 'found ')}", line, column)
+
+
+def _unknown_table(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:
+    name = re.sub(r"^datafusion\.public\.", "", match["name"])
+    return UnknownTable(f"there is no table {name}{_where(name, text)}{_quoted(nearest(name, list(tables)), tables)}")
+
+
+def _quoted(ending: str, names: Sequence[str] | Mapping[str, Schema]) -> str:
+    """Put names that need them into double quotes, in the end of a message."""
+    special = [name for name in names if not re.fullmatch(r"[a-z_][a-z0-9_]*", name)]
+    for name in sorted(special, key=len, reverse=True):
+        ending = re.sub(rf'(?<![\w"]){re.escape(name)}(?![\w"])', lambda found: f'"{found[0]}"', ending, count=1)
+    return ending
+
+
+def _unknown_column(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:
+    name = match["name"].replace('"', "")
+    bare = name.rpartition(".")[2]
+    valid = [part.strip() for part in (match["valid"] or "").rstrip(". \n").split(", ") if part.strip()]
+    # Offer plain column names; "orders"."o x" is how DataFusion writes names that need quotes.
+    columns = list(dict.fromkeys(re.sub(r'^(?:"[^"]*"|[^."]*)\.', "", part).strip('"') for part in valid))
+    ending = _quoted(nearest(bare, columns), columns)
+    return UnknownColumn(f"there is no column {name}{_where(bare, text)}{ending}")
+
+
+def _where(name: str, text: str) -> str:
+    """Return the place of a name, if it is in the text just once."""
+    found = [token for token in tokens(text) if token.value == name and token.kind in ("word", "quoted")]
+    if len(found) != 1:
+        return ""
+    line, column = place(text, found[0].offset)
+    return f" (line {line}, column {column})"
+
+
+_NOT_ALIASES = _words(
+    "as on where join inner left right full cross natural group order having limit offset union except intersect "
+    "using window qualify fetch for set"
+)
+
+
+def _ambiguous(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:
+    name = match["name"].strip().strip('"')
+    candidates = []
+    found = [token for token in tokens(text) if token.kind != "text"]
+    for position, token in enumerate(found):
+        if not _names_table(found, position, tables):
+            continue
+        if not any(field.name == name for field in tables[token.value]):
+            continue
+        candidates.append(_alias(found, position) or token.value)
+    choices = list(dict.fromkeys(candidates))
+    if len(choices) < 2:
+        return AmbiguousColumn(f"the column {name} is in several tables: write table.{name}")
+    written = " or ".join(f"{choice}.{name}" for choice in choices)
+    return AmbiguousColumn(f"the column {name} is in {' and '.join(choices)}: write {written}")
+
+
+def _names_table(found: Sequence[Token], position: int, tables: Mapping[str, Schema]) -> bool:
+    """Tell whether a token is the name of a table in FROM, rather than the qualifier of a column."""
+    token = found[position]
+    if token.kind not in ("word", "quoted") or token.value not in tables or position == 0:
+        return False
+    before = found[position - 1].value
+    after = found[position + 1].value if position + 1 < len(found) else ""
+    return before in ("from", "join", ",", "(") and after != "."
+
+
+def _alias(found: Sequence[Token], position: int) -> str | None:
+    following = list(found[position + 1 : position + 3])
+    if following and following[0].value == "as":
+        following.pop(0)
+    if not following or following[0].kind not in ("word", "quoted"):
+        return None
+    token = following[0]
+    return None if token.kind == "word" and token.value in _NOT_ALIASES else token.value
+
+
+def _same_names(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:
+    name = re.sub(r"^.* AS ", "", match["name"])
+    return SqlError(f"two expressions of SELECT are named {name}: give one another name with AS")
+
+
+def _function(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:
+    return Unsupported(f"the function {match['name']} is not supported{_where(match['name'], text)}")
+
+
+_PLAN_TYPES = {
+    "Unnest": "UNNEST", "RecursiveQuery": "WITH RECURSIVE", "CopyTo": "COPY", "Dml": "changing tables",
+    "DmlStatement": "changing tables", "Explain": "EXPLAIN", "Analyze": "EXPLAIN ANALYZE", "Ddl": "changing tables",
+    "DescribeTable": "DESCRIBE", "Statement": "other statements than queries",
+}  # fmt: skip
+
+
+def _plan_type(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:
+    return Unsupported(f"{_PLAN_TYPES.get(match['name'], match['name'])}: not supported yet")
+
+
+def _conversion(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", match["name"]).upper()
+    return Unsupported(f"{words}: not supported yet")
+
+
+def _feature(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:
+    return Unsupported(f"not supported: {_last_cause(match['rest'])[:200]}")
+
+
+def _statement(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:
+    return SqlError(_ONLY_QUERIES)
+
+
+def _cast(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:
+    return CastFailed(f"a constant cannot be converted: {_last_cause(match['rest'])}")
+
+
+def _zero(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:
+    return DivisionByZero("the query divides by the constant zero")
+
+
+def _overflow(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:
+    return NumericOverflow(f"a constant of the query overflows: {_last_cause(match['rest'])}")
+
+
+_CONVERSIONS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], str, Mapping[str, Schema]], HybridqError]], ...] = (
+    (re.compile(r'(?:Parser|Tokenizer)Error\("(?P<body>.*?)"\)', re.DOTALL), _syntax),
+    (re.compile(r"(?:DDL|DML|Statement) not supported", re.IGNORECASE), _statement),
+    (re.compile(r"table function '(?P<name>[^']*)' not found"), _function),
+    (re.compile(r"table '(?P<name>.*?)' not found"), _unknown_table),
+    (
+        re.compile(r"No field named (?P<name>.+?)\.(?=\s|$)(?:.*?Valid fields are (?P<valid>.*))?", re.DOTALL),
+        _unknown_column,
+    ),
+    (re.compile(r"Ambiguous reference to unqualified field (?P<name>\S+)"), _ambiguous),
+    (re.compile(r"Invalid function '(?P<name>[^']*)'"), _function),
+    (re.compile(r'unique expression names but the expression "(?P<name>.*?)" at position', re.DOTALL), _same_names),
+    (re.compile(r"Unsupported plan type: (?P<name>\w+)"), _plan_type),
+    (re.compile(r"Cannot convert (?P<name>\w+)"), _conversion),
+    (re.compile(r"Cast error: (?P<rest>.*)", re.DOTALL), _cast),
+    (re.compile(r"Divide by zero", re.IGNORECASE), _zero),
+    (re.compile(r"(?:Arithmetic overflow|Overflow happened)(?P<rest>.*)", re.DOTALL), _overflow),
+    (re.compile(r"(?:This feature is not implemented: |NotImplemented\(\"?)(?P<rest>.*)", re.DOTALL), _feature),
+)

@@ -1,0 +1,144 @@
+"""Substrait plans, from bytes, JSON or files, as plans of hybridq."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import json_format
+from substrait.proto import Plan as SubstraitPlan
+
+from hybridq.errors import PlanFormatError, Unsupported
+from hybridq.frontend.naming import expression_name, unique_name
+from hybridq.frontend.substrait_messages import parse, upgrade_json
+from hybridq.frontend.substrait_relations import Relation, RelationTranslator
+from hybridq.plan.expressions import NamedExpression
+from hybridq.plan.nodes import Node, Plan, Project
+from hybridq.types import Schema
+
+DEEPEST_JSON = 2000
+
+
+def load_substrait(path: str | Path) -> bytes:
+    """Read a Substrait plan from a file, in Substrait's binary form or in JSON.
+
+    Parameters
+    ----------
+    path : str or Path
+        A file of the plan itself; which of the two forms it has shows in its first byte.
+
+    Returns
+    -------
+    bytes
+        The plan in binary form, for ``plan_substrait``.
+
+    Raises
+    ------
+    PlanFormatError
+        If the file cannot be read, or is no Substrait plan.
+    """
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise PlanFormatError(f"cannot read the plan {path}: {error.strerror or error}") from error
+    try:
+        if content.lstrip()[:1] == b"{":
+            return bytes(_from_json(content).SerializeToString())
+        parse(content)
+    except PlanFormatError as error:
+        raise PlanFormatError(f"{path} is not a Substrait plan: {error}") from error
+    return content
+
+
+def _from_json(content: bytes) -> Any:
+    try:
+        return _from_dictionary(json.loads(content))
+    except (ValueError, RecursionError) as error:
+        raise PlanFormatError(f"it is not JSON ({error})") from error
+
+
+def _from_dictionary(content: Any) -> Any:
+    if not isinstance(content, dict):
+        raise PlanFormatError("it is not a JSON object")
+    try:
+        upgraded = upgrade_json(content)
+        message = json_format.ParseDict(upgraded, SubstraitPlan(), max_recursion_depth=DEEPEST_JSON)
+    except RecursionError:
+        raise Unsupported("a JSON plan nested this deeply is not supported: use Substrait's binary form") from None
+    except (json_format.ParseError, ValueError, TypeError, AttributeError, KeyError) as error:
+        raise PlanFormatError(str(error).splitlines()[0] if str(error) else "it has a wrong structure") from error
+    return message
+
+
+def plan_substrait(
+    message: bytes | Mapping[str, Any], tables: Mapping[str, Schema], null_aware: Iterator[bool] | None = None
+) -> Plan:
+    """Convert a Substrait plan.
+
+    Parameters
+    ----------
+    message : bytes or mapping
+        The plan in Substrait's binary form, or its JSON as a dictionary.
+    tables : mapping of str to Schema
+        The registered tables.
+    null_aware : iterator of bool, optional
+        Whether each anti join stands for NOT IN, in the plan's order; Substrait itself cannot say it, and its anti
+        joins are NOT EXISTS.
+
+    Returns
+    -------
+    Plan
+        Not yet optimised.
+
+    Raises
+    ------
+    PlanFormatError
+        If the bytes are no Substrait plan, or contradict themselves.
+    UnknownTable, UnknownColumn, DataError
+        If the tables are not what the plan was made for.
+    Unsupported
+        If the plan needs something that hybridq does not do; the message names it.
+    """
+    parsed = parse(message) if isinstance(message, bytes) else _from_dictionary(dict(message))
+    try:
+        return _translate(parsed, tables, null_aware)
+    except RecursionError:
+        raise Unsupported("a plan nested this deeply is not supported") from None
+
+
+def _translate(message: Any, tables: Mapping[str, Schema], null_aware: Iterator[bool] | None) -> Plan:
+    relations = [item for item in message.relations if item.WhichOneof("rel_type") is not None]
+    if not relations:
+        raise PlanFormatError("it has no relations")
+    if len(relations) > 1:
+        raise Unsupported("a Substrait plan of several relations is not supported: it must have one root")
+    functions = {
+        item.extension_function.function_anchor: item.extension_function.name.partition(":")[0].lower()
+        for item in message.extensions
+        if item.WhichOneof("mapping_type") == "extension_function"
+    }
+    translator = RelationTranslator(tables, functions, null_aware)
+    if relations[0].WhichOneof("rel_type") == "root":
+        relation = translator.translate(relations[0].root.input)
+        names = tuple(relations[0].root.names)
+    else:
+        relation = translator.translate(relations[0].rel)
+        names = tuple(column.name for column in relation.fields)
+    if len(names) != len(relation.fields):
+        raise PlanFormatError(f"the plan names {len(names)} columns and has {len(relation.fields)}")
+    if not names:
+        raise PlanFormatError("the plan has no columns")
+    return Plan(rooted(relation), names)
+
+
+def rooted(relation: Relation) -> Node:
+    """Return a node whose columns are exactly the relation's, in order; a repeated column gets a second name."""
+    if tuple(field.name for field in relation.node.schema) == tuple(column.name for column in relation.fields):
+        return relation.node
+    items: dict[str, NamedExpression] = {}
+    for column in relation.fields:
+        name = unique_name(expression_name(column), items)
+        items[name] = NamedExpression(name, column)
+    return Project(relation.node, tuple(items.values()))

@@ -1,0 +1,253 @@
+"""Substrait's scalar expressions as plan expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from hybridq.errors import HybridqError, PlanFormatError, Unsupported
+from hybridq.frontend.substrait_values import arrow_type, literal
+from hybridq.frontend.typing import common_type_of, membership
+from hybridq.plan.expressions import Call, Case, Cast, Column, Expression, Literal, columns_of
+from hybridq.plan.functions import BY_SUBSTRAIT_NAME, COMPARISONS, DATE_PARTS, result_type
+
+DEEPEST_EXPRESSION = 100
+"""Levels of nesting that an expression may have; chains of AND and OR count as one."""
+
+Fields = Sequence[Column | HybridqError]
+"""What each ordinal of an input stands for: a column, or the reason why it cannot be used."""
+
+_PLAIN_NAMES = {
+    "window_function": "window functions (OVER)",
+    "subquery": "a subquery used as a value or a condition (uncorrelated scalar, EXISTS or IN)",
+    "dynamic_parameter": "parameters ($1, ?)",
+    "multi_or_list": "membership of several values at once",
+    "nested": "nested values (struct, list, map)",
+}
+_DATE_PART_ALIASES = {"day_of_year": "doy", "iso_week": "week"}
+
+
+@dataclass(slots=True)
+class ExpressionTranslator:
+    """Translates the expressions of one plan.
+
+    Attributes
+    ----------
+    functions : mapping of int to str
+        Names of the plan's functions by their anchors, without signatures.
+    widened : set of str
+        Columns whose decimal type has more digits than the producer of the plan assumed: sums, which hybridq gives
+        38 digits. Types that the plan declares for expressions over them are derived anew.
+    """
+
+    functions: Mapping[int, str]
+    widened: set[str] = field(default_factory=set)
+
+    def translate(self, message: Any, fields: Fields, depth: int = 0) -> Expression:
+        """Convert a ``substrait.Expression`` over the given input.
+
+        Raises
+        ------
+        Unsupported, PlanFormatError
+        """
+        if depth > DEEPEST_EXPRESSION:
+            raise Unsupported(f"an expression nested deeper than {DEEPEST_EXPRESSION} levels is not supported")
+        kind = message.WhichOneof("rex_type")
+        if kind == "literal":
+            return literal(message.literal)
+        if kind == "selection":
+            return _column(message.selection, fields)
+        if kind == "scalar_function":
+            return self._function(message.scalar_function, fields, depth + 1)
+        if kind == "cast":
+            return self._cast(message.cast, fields, depth + 1)
+        if kind == "if_then":
+            return self._case(message.if_then, fields, depth + 1)
+        if kind == "switch_expression":
+            return self._switch(message.switch_expression, fields, depth + 1)
+        if kind == "singular_or_list":
+            body = message.singular_or_list
+            operand = self.translate(body.value, fields, depth + 1)
+            return membership(operand, [self.translate(option, fields, depth + 1) for option in body.options])
+        if kind is None:
+            raise PlanFormatError("the plan has an empty expression")
+        raise Unsupported(f"{_PLAIN_NAMES.get(kind, kind.replace('_', ' '))}: not supported yet")
+
+    def is_widened(self, expression: Expression) -> bool:
+        """Tell whether the expression reads a column that is wider than the plan's producer assumed."""
+        return bool(self.widened) and not self.widened.isdisjoint(columns_of(expression))
+
+    def name_of(self, reference: int) -> str:
+        """Return the name of the function with that anchor."""
+        try:
+            return self.functions[reference]
+        except KeyError:
+            raise PlanFormatError(f"the plan calls function {reference}, which it does not declare") from None
+
+    def _function(self, message: Any, fields: Fields, depth: int) -> Expression:
+        substrait_name = self.name_of(message.function_reference)
+        if substrait_name in ("and", "or"):
+            return self._connective(substrait_name, message, fields, depth)
+        if substrait_name in ("extract", "date_part"):
+            return self._extract(message, fields, depth)
+        arguments = [self.translate(_value(part, substrait_name), fields, depth) for part in message.arguments]
+        if substrait_name == "nullif" and len(arguments) == 2:
+            return _null_if(*arguments)
+        name = BY_SUBSTRAIT_NAME.get(substrait_name)
+        if name is None:
+            raise Unsupported(f"the function {substrait_name} is not supported")
+        options: tuple[str, ...] = ()
+        if name in ("like", "ilike") and len(arguments) == 3:
+            options = _escape(arguments.pop())
+        if name in COMPARISONS and len(arguments) == 2:
+            arguments = common_type_of(arguments, name)
+        derived = result_type(name, tuple(argument.type for argument in arguments))
+        declared = message.HasField("output_type") and not any(map(self.is_widened, arguments))
+        data_type = arrow_type(message.output_type) if declared else derived
+        if pa.types.is_boolean(derived) != pa.types.is_boolean(data_type):
+            raise PlanFormatError(f"the plan declares {data_type} as the type of {substrait_name}")
+        return Call(data_type, name, tuple(arguments), options)
+
+    def _connective(self, name: str, message: Any, fields: Fields, depth: int) -> Expression:
+        """Flatten a chain of AND or of OR, which producers nest by pairs."""
+        terms: list[Expression] = []
+        pending = [_value(part, name) for part in reversed(message.arguments)]
+        while pending:
+            part = pending.pop()
+            inner = part.scalar_function if part.WhichOneof("rex_type") == "scalar_function" else None
+            if inner is not None and self.name_of(inner.function_reference) == name:
+                pending.extend(_value(argument, name) for argument in reversed(inner.arguments))
+            else:
+                terms.append(self.translate(part, fields, depth))
+        if not terms:
+            raise PlanFormatError(f"the plan has an {name.upper()} of nothing")
+        result_type(name, tuple(term.type for term in terms))
+        if len(terms) == 1:
+            return terms[0]
+        if name == "or" and (merged := _merged_membership(terms)) is not None:
+            return merged
+        return Call(pa.bool_(), name, tuple(terms))
+
+    def _extract(self, message: Any, fields: Fields, depth: int) -> Expression:
+        """Convert EXTRACT, whose component is an enumeration or a string; an indexing enumeration may follow it."""
+        words = [part.enum for part in message.arguments if part.WhichOneof("arg_type") == "enum"]
+        values = [part.value for part in message.arguments if part.WhichOneof("arg_type") == "value"]
+        if not words and values and values[0].WhichOneof("rex_type") == "literal":
+            words, values = [values[0].literal.string], values[1:]
+        if not words or len(values) != 1 or "ZERO" in words[1:]:
+            raise Unsupported("EXTRACT in this form is not supported: it takes one constant component and one value")
+        component = _DATE_PART_ALIASES.get(words[0].lower(), words[0].lower())
+        if component not in DATE_PARTS:
+            raise Unsupported(f"EXTRACT of {words[0]} is not supported: {', '.join(sorted(DATE_PARTS))} are")
+        operand = self.translate(values[0], fields, depth)
+        data_type = result_type("extract", (operand.type,))
+        if message.HasField("output_type"):
+            data_type = arrow_type(message.output_type)
+        return Call(data_type, "extract", (operand,), (component,))
+
+    def _cast(self, message: Any, fields: Fields, depth: int) -> Expression:
+        operand = self.translate(message.input, fields, depth)
+        data_type = arrow_type(message.type)
+        returns_null = message.failure_behavior == 1
+        return operand if operand.type == data_type else Cast(data_type, operand, returns_null)
+
+    def _case(self, message: Any, fields: Fields, depth: int) -> Expression:
+        clauses = list(message.ifs)
+        operand = None
+        # DataFusion writes CASE operand WHEN value as a first clause that has no result.
+        if clauses and not clauses[0].HasField("then"):
+            operand = self.translate(getattr(clauses.pop(0), "if"), fields, depth)
+        branches = []
+        for clause in clauses:
+            condition = self.translate(getattr(clause, "if"), fields, depth)
+            if operand is not None:
+                condition = Call(pa.bool_(), "equal", tuple(common_type_of([operand, condition], "CASE")))
+            branches.append((condition, self.translate(clause.then, fields, depth)))
+        default = self.translate(getattr(message, "else"), fields, depth) if message.HasField("else") else None
+        return _case(branches, default)
+
+    def _switch(self, message: Any, fields: Fields, depth: int) -> Expression:
+        operand = self.translate(message.match, fields, depth)
+        branches = []
+        for clause in message.ifs:
+            pair = common_type_of([operand, literal(getattr(clause, "if"))], "CASE")
+            branches.append((Call(pa.bool_(), "equal", tuple(pair)), self.translate(clause.then, fields, depth)))
+        default = self.translate(getattr(message, "else"), fields, depth) if message.HasField("else") else None
+        return _case(branches, default)
+
+
+def _column(message: Any, fields: Fields) -> Column:
+    if message.WhichOneof("root_type") not in (None, "root_reference"):
+        raise Unsupported("a subquery that refers to its outer query is not supported in this form")
+    if message.WhichOneof("reference_type") != "direct_reference":
+        raise Unsupported("a reference to part of a nested value is not supported")
+    reference = message.direct_reference
+    if reference.WhichOneof("reference_type") != "struct_field" or reference.struct_field.HasField("child"):
+        raise Unsupported("a reference to part of a nested value is not supported")
+    return column_at(reference.struct_field.field, fields)
+
+
+def column_at(ordinal: int, fields: Fields) -> Column:
+    """Return the column at a position of the input.
+
+    Raises
+    ------
+    PlanFormatError
+        If the input has fewer columns.
+    """
+    if not 0 <= ordinal < len(fields):
+        raise PlanFormatError(f"the plan refers to column {ordinal} of an input that has {len(fields)}")
+    column = fields[ordinal]
+    if isinstance(column, HybridqError):
+        raise column
+    return column
+
+
+def _value(argument: Any, function: str) -> Any:
+    if argument.WhichOneof("arg_type") != "value":
+        raise Unsupported(f"the function {function} with options as arguments is not supported")
+    return argument.value
+
+
+def _null_if(value: Expression, other: Expression) -> Expression:
+    pair = common_type_of([value, other], "nullif")
+    return Case(value.type, ((Call(pa.bool_(), "equal", tuple(pair)), Literal(value.type, None)),), value)
+
+
+def _escape(argument: Expression) -> tuple[str, ...]:
+    if not isinstance(argument, Literal):
+        raise Unsupported("LIKE with an ESCAPE that is not a constant is not supported")
+    if argument.value is None:
+        return ()
+    if not isinstance(argument.value, str) or len(argument.value) != 1:
+        raise Unsupported("LIKE with an ESCAPE other than one character is not supported")
+    return ("escape", argument.value)
+
+
+def _merged_membership(terms: Sequence[Expression]) -> Expression | None:
+    """Return ``x IN (a, b)`` for ``x = a OR x = b``, and ``None`` for any other OR."""
+    values: list[Literal] = []
+    operand: Expression | None = None
+    for term in terms:
+        if not (isinstance(term, Call) and term.function == "equal" and isinstance(term.arguments[1], Literal)):
+            return None
+        if operand is not None and term.arguments[0] != operand:
+            return None
+        operand = term.arguments[0]
+        values.append(term.arguments[1])
+    return None if operand is None else membership(operand, values)
+
+
+def _case(branches: Sequence[tuple[Expression, Expression]], default: Expression | None) -> Expression:
+    if not branches:
+        raise PlanFormatError("the plan has a CASE without branches")
+    values = [value for _, value in branches] + ([] if default is None else [default])
+    values = common_type_of(values, "CASE")
+    result_type("and", tuple(condition.type for condition, _ in branches))
+    if default is None:
+        values.append(Literal(values[0].type, None))
+    pairs = tuple((condition, value) for (condition, _), value in zip(branches, values[:-1], strict=True))
+    return Case(values[0].type, pairs, values[-1])

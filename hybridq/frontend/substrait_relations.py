@@ -1,0 +1,365 @@
+"""Substrait's relations as plan nodes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from hybridq.errors import PlanFormatError, Unsupported
+from hybridq.frontend.naming import bounded, expression_name, unique_name
+from hybridq.frontend.substrait_expressions import ExpressionTranslator, column_at
+from hybridq.frontend.substrait_reads import read_table, read_values
+from hybridq.frontend.substrait_values import arrow_type
+from hybridq.frontend.typing import cast_to
+from hybridq.plan.expressions import (
+    AggregateCall,
+    Call,
+    Case,
+    Column,
+    Expression,
+    Literal,
+    NamedExpression,
+    SortKey,
+    columns_of,
+    conjunction,
+    conjuncts,
+)
+from hybridq.plan.functions import common_type
+from hybridq.plan.nodes import Aggregate, Filter, Join, JoinKind, Limit, Node, Project, Sort
+from hybridq.types import Schema, average_type, is_decimal, is_floating, is_integer, sum_type
+
+DEEPEST_PLAN = 150
+"""Levels of relations that a plan may have."""
+
+_UNSUPPORTED = {
+    "set": "UNION, and other set operations",
+    "window": "window functions (OVER)",
+    "lateral_join": "a lateral join",
+    "expand": "grouping sets (ROLLUP, CUBE)",
+    "write": "writing tables",
+    "ddl": "changing tables",
+    "update": "changing tables",
+    "top_n": "the physical relation top-n",
+}
+_JOINS: dict[int, tuple[JoinKind, bool]] = {
+    1: ("inner", False), 2: ("full", False), 3: ("left", False), 4: ("left", True),
+    5: ("semi", False), 6: ("anti", False), 8: ("semi", True), 9: ("anti", True),
+}  # fmt: skip
+_SORTS = {1: (False, True), 2: (False, False), 3: (True, True), 4: (True, False)}
+_AGGREGATES = {"sum": "sum", "count": "count", "avg": "avg", "mean": "avg", "min": "min", "max": "max"}
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A translated relation: its node, and the node's column behind each ordinal of the relation's output."""
+
+    node: Node
+    fields: tuple[Column, ...]
+
+
+class RelationTranslator:
+    """Translates the relations of one plan.
+
+    Parameters
+    ----------
+    tables : mapping of str to Schema
+        Registered tables.
+    functions : mapping of int to str
+        Function names by anchor.
+    null_aware : iterator of bool, optional
+        For each anti join, in the plan's order (parents first, left before right), whether it stands for NOT IN. Left
+        out for plans that were not made from SQL here: Substrait's anti joins are NOT EXISTS.
+    """
+
+    def __init__(
+        self, tables: Mapping[str, Schema], functions: Mapping[int, str], null_aware: Iterator[bool] | None = None
+    ) -> None:
+        self.tables = tables
+        self.expressions = ExpressionTranslator(functions)
+        self.null_aware = null_aware
+        self.scans: Counter[str] = Counter()
+
+    def translate(self, message: Any, depth: int = 0) -> Relation:
+        """Convert a ``substrait.Rel``.
+
+        Raises
+        ------
+        Unsupported, PlanFormatError, UnknownTable, UnknownColumn, DataError
+        """
+        if depth > DEEPEST_PLAN:
+            raise Unsupported(f"a plan deeper than {DEEPEST_PLAN} relations is not supported")
+        kind = message.WhichOneof("rel_type")
+        if kind is None:
+            raise PlanFormatError("the plan has an empty relation")
+        body = getattr(message, kind)
+        method = getattr(self, f"_{kind}", None)
+        if method is None:
+            plain = _UNSUPPORTED.get(kind, f"the relation {kind.replace('_', ' ')}")
+            raise Unsupported(f"{plain}: not supported yet")
+        relation: Relation = method(body, depth + 1)
+        if body.common.WhichOneof("emit_kind") == "emit":
+            fields = tuple(column_at(ordinal, relation.fields) for ordinal in body.common.emit.output_mapping)
+            return Relation(relation.node, fields)
+        return relation
+
+    def _read(self, body: Any, depth: int) -> Relation:
+        kind = body.WhichOneof("read_type")
+        if kind == "named_table":
+            return Relation(*read_table(body, self.tables, self.scans, self.expressions))
+        if kind == "virtual_table":
+            return Relation(*read_values(body, self.scans, self.expressions))
+        if kind == "local_files":
+            raise Unsupported("a plan that names files is not run: register the files as a table and name that")
+        raise Unsupported(f"reading from {(kind or 'nothing').replace('_', ' ')} is not supported")
+
+    def _filter(self, body: Any, depth: int) -> Relation:
+        relation = self.translate(body.input, depth)
+        predicate = self._condition(body.condition, relation.fields)
+        # A producer that pushed a filter into its scan may repeat it above, in case the scan does not apply it.
+        known = set(conjuncts(relation.node.predicate)) if isinstance(relation.node, Filter) else set()
+        rest = conjunction(tuple(part for part in conjuncts(predicate) if part not in known and not _is_true(part)))
+        return relation if rest is None else Relation(Filter(relation.node, rest), relation.fields)
+
+    def _condition(self, message: Any, fields: Sequence[Column]) -> Expression:
+        predicate = self.expressions.translate(message, fields)
+        if not pa.types.is_boolean(predicate.type):
+            raise PlanFormatError(f"the plan filters by a value of type {predicate.type}")
+        return predicate
+
+    def _project(self, body: Any, depth: int) -> Relation:
+        relation = self.translate(body.input, depth)
+        computed = [self.expressions.translate(expression, relation.fields) for expression in body.expressions]
+        ordinals = range(len(relation.fields) + len(computed))
+        if body.common.WhichOneof("emit_kind") == "emit":
+            emitted = set(body.common.emit.output_mapping)
+        else:
+            emitted = set(ordinals)
+        outputs = [*relation.fields, *computed]
+        if all(isinstance(outputs[ordinal], Column) for ordinal in emitted if ordinal in ordinals):
+            # Only renames and reorders: the ordinals say so, and no node is needed. What is not emitted is not read.
+            unused = Column(pa.null(), "")
+            fields = tuple(output if isinstance(output, Column) else unused for output in outputs)
+            return Relation(relation.node, fields)
+        items: dict[str, Expression] = {}
+        names: dict[Expression, str] = {}
+        for ordinal in sorted(emitted):
+            if ordinal not in ordinals or outputs[ordinal] in names:
+                continue
+            expression = outputs[ordinal]
+            name = unique_name(expression_name(expression), items)
+            names[expression], items[name] = name, expression
+            if is_decimal(expression.type) and self.expressions.is_widened(expression):
+                self.expressions.widened.add(name)
+        node = Project(relation.node, tuple(NamedExpression(name, item) for name, item in items.items()))
+        fields = tuple(Column(output.type, names.get(output, "")) for output in outputs)
+        return Relation(node, fields)
+
+    def _join(self, body: Any, depth: int) -> Relation:
+        if body.type not in _JOINS:
+            if body.type in (11, 12):
+                raise Unsupported("EXISTS or IN with a subquery under OR (a mark join): not supported yet")
+            raise Unsupported("a join that takes a single match, or of no type: not supported yet")
+        kind, swapped = _JOINS[body.type]
+        null_aware = False
+        if kind == "anti" and self.null_aware is not None:
+            null_aware = next(self.null_aware, None) or False
+        left = self.translate(body.left, depth)
+        right = self._renamed(self.translate(body.right, depth), left.node)
+        both = (*left.fields, *right.fields)
+        condition = self._condition(body.expression, both) if body.HasField("expression") else None
+        if swapped:
+            left, right = right, left
+        node = join_node(left.node, right.node, kind, condition, null_aware)
+        relation = Relation(node, left.fields if kind in ("semi", "anti") else both)
+        if body.HasField("post_join_filter"):
+            predicate = self._condition(body.post_join_filter, relation.fields)
+            return Relation(Filter(node, predicate), relation.fields)
+        return relation
+
+    def _cross(self, body: Any, depth: int) -> Relation:
+        left = self.translate(body.left, depth)
+        right = self._renamed(self.translate(body.right, depth), left.node)
+        return Relation(join_node(left.node, right.node, "inner", None, False), (*left.fields, *right.fields))
+
+    def _renamed(self, relation: Relation, other: Node) -> Relation:
+        """Rename the columns that the other side of a join has too."""
+        taken = {field.name for field in other.schema}
+        if taken.isdisjoint(field.name for field in relation.node.schema):
+            return relation
+        names: dict[str, str] = {}
+        for item in relation.node.schema:
+            names[item.name] = unique_name(item.name, taken | set(names.values()))
+            if item.name in self.expressions.widened:
+                self.expressions.widened.add(names[item.name])
+        items = tuple(NamedExpression(names[item.name], Column(item.type, item.name)) for item in relation.node.schema)
+        fields = tuple(Column(column.type, names[column.name]) for column in relation.fields)
+        return Relation(Project(relation.node, items), fields)
+
+    def _aggregate(self, body: Any, depth: int) -> Relation:
+        relation = self.translate(body.input, depth)
+        if len(body.groupings) > 1:
+            raise Unsupported("grouping sets (ROLLUP, CUBE): not supported yet")
+        keys = [self.expressions.translate(expression, relation.fields) for expression in body.grouping_expressions]
+        references = list(body.groupings[0].expression_references) if body.groupings else []
+        if any(reference >= len(keys) for reference in references):
+            raise PlanFormatError("the plan groups by an expression that it does not have")
+        # The output has the grouping expressions in their order, whatever the order of the references.
+        keys = [key for ordinal, key in enumerate(keys) if ordinal in set(references)]
+        groups: dict[str, Expression] = {}
+        names: dict[Any, str] = {}
+        for key in keys:
+            if key not in names:
+                names[key] = unique_name(expression_name(key), groups)
+                groups[names[key]] = key
+                if is_decimal(key.type) and self.expressions.is_widened(key):
+                    self.expressions.widened.add(names[key])
+        fields = [Column(key.type, names[key]) for key in keys]
+        calls: dict[tuple[str, Expression | None, bool], AggregateCall] = {}
+        for measure in body.measures:
+            function, argument, data_type, distinct, wider = self._measure(measure, relation.fields)
+            identity = (function, argument, distinct)
+            if identity not in calls:
+                text = str(AggregateCall("", function, argument, data_type, distinct)).removesuffix(" AS ")
+                name = unique_name(bounded(text), {*groups, *(call.name for call in calls.values())})
+                calls[identity] = AggregateCall(name, function, argument, data_type, distinct)
+                if is_decimal(data_type) and (wider or self._reads_widened(argument)):
+                    self.expressions.widened.add(name)
+            fields.append(Column(calls[identity].type, calls[identity].name))
+        items = tuple(NamedExpression(name, key) for name, key in groups.items())
+        if not items and not calls:
+            raise PlanFormatError("the plan aggregates nothing")
+        return Relation(Aggregate(relation.node, items, tuple(calls.values())), tuple(fields))
+
+    def _measure(
+        self, message: Any, fields: Sequence[Column]
+    ) -> tuple[str, Expression | None, pa.DataType, bool, bool]:
+        body = message.measure
+        name = self.expressions.name_of(body.function_reference)
+        function = _AGGREGATES.get(name)
+        if function is None:
+            raise Unsupported(f"the aggregate function {name} is not supported")
+        if body.phase not in (0, 3):
+            raise Unsupported("a plan with partial aggregates is not supported: give the whole aggregate")
+        if any(part.WhichOneof("arg_type") != "value" for part in body.arguments):
+            raise Unsupported(f"the aggregate function {name} with options is not supported")
+        arguments = [self.expressions.translate(part.value, fields) for part in body.arguments]
+        distinct = body.invocation == 2 and function not in ("min", "max")
+        if function == "count":
+            argument = _counted(arguments, distinct)
+        elif len(arguments) == 1:
+            argument = arguments[0]
+        else:
+            raise Unsupported(f"{name} of {len(arguments)} arguments is not supported")
+        if message.HasField("filter"):
+            condition = self._condition(message.filter, fields)
+            value = argument if argument is not None else Literal(pa.int64(), 1)
+            argument = Case(value.type, ((condition, value),), Literal(value.type, None))
+        declared = arrow_type(body.output_type) if body.HasField("output_type") else None
+        data_type = aggregate_type(function, argument, declared)
+        # DataFusion does not write the type that it assumes for a sum, which has fewer digits.
+        wider = function == "sum" and data_type != declared
+        return function, argument, data_type, distinct, wider
+
+    def _reads_widened(self, argument: Expression | None) -> bool:
+        return argument is not None and self.expressions.is_widened(argument)
+
+    def _sort(self, body: Any, depth: int) -> Relation:
+        relation = self.translate(body.input, depth)
+        keys = []
+        for item in body.sorts:
+            if item.WhichOneof("sort_kind") != "direction" or item.direction not in _SORTS:
+                raise Unsupported("sorting by clusters, or by a comparison function, is not supported")
+            descending, nulls_first = _SORTS[item.direction]
+            keys.append(SortKey(self.expressions.translate(item.expr, relation.fields), descending, nulls_first))
+        return Relation(Sort(relation.node, tuple(keys)), relation.fields) if keys else relation
+
+    def _fetch(self, body: Any, depth: int) -> Relation:
+        relation = self.translate(body.input, depth)
+        offset = self._rows(body.offset_expr, "OFFSET") if body.HasField("offset_expr") else None
+        count = self._rows(body.count_expr, "LIMIT") if body.HasField("count_expr") else None
+        return Relation(Limit(relation.node, offset or 0, count), relation.fields)
+
+    def _rows(self, message: Any, clause: str) -> int | None:
+        value = self.expressions.translate(message, ())
+        if not isinstance(value, Literal) or not (value.value is None or is_integer(value.type)):
+            raise Unsupported(f"{clause} must be a constant number of rows")
+        if value.value is not None and value.value < 0:
+            raise PlanFormatError(f"{clause} {value.value} is negative")
+        rows: int | None = value.value
+        return rows
+
+
+def join_node(left: Node, right: Node, kind: JoinKind, condition: Expression | None, null_aware: bool) -> Join:
+    """Return a join whose condition is split into pairs of equal keys and a residual."""
+    left_names = {field.name for field in left.schema}
+    right_names = {field.name for field in right.schema}
+    keys: list[tuple[Expression, Expression]] = []
+    rest: list[Expression] = []
+    for part in () if condition is None else conjuncts(condition):
+        pair = _key_pair(part, left_names, right_names)
+        if pair is not None:
+            keys.append(pair)
+        elif not _is_true(part):
+            rest.append(part)
+    left_keys, right_keys = tuple(pair[0] for pair in keys), tuple(pair[1] for pair in keys)
+    return Join(left, right, kind, left_keys, right_keys, conjunction(tuple(rest)), null_aware)
+
+
+def _key_pair(part: Expression, left: set[str], right: set[str]) -> tuple[Expression, Expression] | None:
+    if not (isinstance(part, Call) and part.function == "equal"):
+        return None
+    first, second = part.arguments
+    if columns_of(first) <= right and columns_of(second) <= left:
+        first, second = second, first
+    first_columns, second_columns = columns_of(first), columns_of(second)
+    if not (first_columns and second_columns and first_columns <= left and second_columns <= right):
+        return None
+    data_type = common_type(first.type, second.type)
+    return None if data_type is None else (cast_to(first, data_type), cast_to(second, data_type))
+
+
+def _is_true(expression: Expression) -> bool:
+    return isinstance(expression, Literal) and expression.value is True
+
+
+def _counted(arguments: Sequence[Expression], distinct: bool) -> Expression | None:
+    """Return what COUNT counts: ``None`` for all rows, else an expression that is NULL for rows left out."""
+    if len(arguments) > 1:
+        if distinct:
+            raise Unsupported("COUNT(DISTINCT a, b) is not supported yet")
+        tests = tuple(Call(pa.bool_(), "is_not_null", (argument,)) for argument in arguments)
+        one = Literal(pa.int64(), 1)
+        return Case(one.type, ((Call(pa.bool_(), "and", tests), one),), Literal(one.type, None))
+    if not arguments:
+        return None
+    argument = arguments[0]
+    constant = isinstance(argument, Literal) and argument.value is not None
+    return None if constant and not distinct else argument
+
+
+def aggregate_type(function: str, argument: Expression | None, declared: pa.DataType | None) -> pa.DataType:
+    """Return the type of an aggregate's result.
+
+    Raises
+    ------
+    Unsupported
+        If the function does not take such values.
+    """
+    if function == "count":
+        return pa.int64()
+    if argument is None:
+        raise PlanFormatError(f"the plan has {function} of nothing")
+    data_type = argument.type
+    if function in ("min", "max"):
+        return data_type
+    if not (is_decimal(data_type) or is_integer(data_type) or is_floating(data_type)):
+        raise Unsupported(f"{function} of values of type {data_type} is not supported")
+    if function == "sum":
+        return sum_type(data_type)
+    if declared is not None and is_decimal(declared) and is_decimal(data_type):
+        return declared
+    return average_type(data_type)

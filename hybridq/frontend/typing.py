@@ -1,0 +1,101 @@
+"""Bringing expressions to common types, as SQL does without being asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date, datetime
+from decimal import Decimal, localcontext
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+
+from hybridq.errors import Unsupported
+from hybridq.plan.expressions import Call, Cast, Expression, In, Literal
+from hybridq.plan.functions import common_type
+from hybridq.types import is_decimal, is_floating, is_integer
+
+
+def cast_to(expression: Expression, data_type: pa.DataType) -> Expression:
+    """Return the expression as that type; a literal that is exactly representable is converted here."""
+    if expression.type == data_type:
+        return expression
+    if isinstance(expression, Literal):
+        converted = exact(expression.value, data_type)
+        if converted is not None or expression.value is None:
+            return Literal(data_type, converted)
+    return Cast(data_type, expression)
+
+
+def exact(value: Any, data_type: pa.DataType) -> Any:
+    """Return a constant as a value of that type, or ``None`` if the type does not hold exactly that value.
+
+    >>> exact(24, pa.decimal128(15, 2))
+    Decimal('24.00')
+    """
+    if isinstance(value, bool) or value is None:
+        return value if pa.types.is_boolean(data_type) else None
+    if isinstance(value, int | Decimal):
+        return _exact_number(value, data_type)
+    if isinstance(value, datetime):
+        return value if pa.types.is_timestamp(data_type) and (value.tzinfo is None) == (data_type.tz is None) else None
+    if isinstance(value, date):
+        if pa.types.is_timestamp(data_type) and data_type.tz is None:
+            return datetime(value.year, value.month, value.day)
+        return value if pa.types.is_date(data_type) else None
+    if isinstance(value, float):
+        return value if data_type == pa.float64() else None
+    return None
+
+
+def _exact_number(value: int | Decimal, data_type: pa.DataType) -> Any:
+    if is_decimal(data_type):
+        with localcontext() as context:
+            context.prec = 100
+            number = Decimal(value)
+            rounded = number.quantize(Decimal(1).scaleb(-data_type.scale)) if number.is_finite() else None
+            if rounded is None or rounded != number or len(rounded.as_tuple().digits) > data_type.precision:
+                return None
+            return rounded
+    if value != value // 1:
+        return float(value) if is_floating(data_type) and Decimal(float(value)) == value else None
+    whole = int(value)
+    if is_integer(data_type):
+        unsigned = pa.types.is_unsigned_integer(data_type)
+        lowest = 0 if unsigned else -(1 << data_type.bit_width - 1)
+        return whole if lowest <= whole < (1 << data_type.bit_width - (0 if unsigned else 1)) else None
+    if is_floating(data_type):
+        digits = 24 if data_type == pa.float32() else 53
+        return float(whole) if abs(whole) <= 1 << digits else None
+    return None
+
+
+def common_type_of(expressions: Sequence[Expression], purpose: str) -> list[Expression]:
+    """Bring all expressions to one type.
+
+    Raises
+    ------
+    Unsupported
+        If they have none in common; the message names ``purpose``.
+    """
+
+    def widest(left: pa.DataType | None, right: pa.DataType) -> pa.DataType | None:
+        return None if left is None else common_type(left, right)
+
+    data_type = reduce(widest, [expression.type for expression in expressions])
+    if data_type is None:
+        kinds = ", ".join(dict.fromkeys(str(expression.type) for expression in expressions))
+        raise Unsupported(f"{purpose} of values of types {kinds} is not supported: cast them to one type")
+    return [cast_to(expression, data_type) for expression in expressions]
+
+
+def membership(operand: Expression, options: Sequence[Expression]) -> Expression:
+    """Return ``operand IN (options)``: an ``In`` over constants, else a chain of OR."""
+    if not options:
+        return Literal(pa.bool_(), False)
+    operand, *items = common_type_of([operand, *options], "IN")
+    literals = [item for item in items if isinstance(item, Literal)]
+    if len(literals) == len(items):
+        return In(pa.bool_(), operand, tuple(dict.fromkeys(literals)))
+    tests = tuple(Call(pa.bool_(), "equal", (operand, item)) for item in items)
+    return tests[0] if len(tests) == 1 else Call(pa.bool_(), "or", tests)
