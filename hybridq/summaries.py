@@ -83,7 +83,7 @@ def _estimate_distinct(
         limits.append(share * rows)
     elif share < REPEATING_SHARE:
         limits.append(_values_behind(largest, largest / share))
-    return max(min(limits), 1.0)
+    return max(float(round(min(limits))), 1.0)
 
 
 def _values_behind(seen: float, drawn: float) -> float:

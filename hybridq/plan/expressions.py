@@ -6,7 +6,7 @@ carries the type of its result, which engines must produce exactly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -212,9 +212,14 @@ class AggregateCall:
     type: pa.DataType
     distinct: bool = False
 
-    def __str__(self) -> str:
+    @property
+    def text(self) -> str:
+        """Return the call as written, without its name."""
         argument = "*" if self.argument is None else str(self.argument)
-        text = f"{self.function}({'DISTINCT ' if self.distinct else ''}{argument})"
+        return f"{self.function}({'DISTINCT ' if self.distinct else ''}{argument})"
+
+    def __str__(self) -> str:
+        text = self.text
         return text if text == self.name else f"{text} AS {self.name}"
 
 
@@ -236,6 +241,17 @@ def walk(expression: Expression) -> Iterator[Expression]:
     yield expression
     for child in expression.children:
         yield from walk(child)
+
+
+def substitute(expression: Expression, values: Mapping[str, Expression]) -> Expression:
+    """Put expressions in place of columns, by name; columns that are not in ``values`` stay."""
+    if isinstance(expression, Column):
+        return values.get(expression.name, expression)
+    children = expression.children
+    changed = tuple(substitute(child, values) for child in children)
+    if all(new is old for new, old in zip(changed, children, strict=True)):
+        return expression
+    return expression.with_children(changed)
 
 
 def columns_of(expression: Expression) -> frozenset[str]:
