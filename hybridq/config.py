@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -51,7 +52,7 @@ class Config:
         ConfigurationError
             An option is unknown, or a value is not a positive number (zero is allowed for ``chunk_units``).
         """
-        known = {field.name: type(field.default) for field in fields(cls)}
+        known: dict[str, Callable[[Any], Any]] = {field.name: type(field.default) for field in fields(cls)}
         for name in options:
             if name not in known:
                 raise ConfigurationError(f"unknown option {name!r}: the options are {', '.join(known)}")
@@ -65,6 +66,6 @@ class Config:
                 values[name] = kind(raw)
             except (TypeError, ValueError):
                 raise ConfigurationError(f"option {name} ({variable}) must be a number, not {raw!r}") from None
-            if values[name] < 0 or (values[name] == 0 and name != "chunk_units"):
+            if not (values[name] > 0 or (values[name] == 0 and name == "chunk_units")):
                 raise ConfigurationError(f"option {name} ({variable}) must be positive, not {raw!r}")
         return cls(**values)

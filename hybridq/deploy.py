@@ -1,0 +1,310 @@
+"""Starts a hybrid cluster on this machine: a scheduler and CPU and GPU workers, in processes of their own.
+
+``start`` launches ``python -m hybridq.deploy``, which starts Dask's scheduler and a nanny for each worker. That process
+has a guarded main module, so nothing here depends on how the caller was started: a script without a ``__main__`` guard,
+a REPL, a notebook, or a program on standard input. (Dask's workers import their parent's main module.)
+
+The two processes talk over pipes: the description goes in as one line of JSON, the scheduler's address comes out as one
+line of JSON, and the cluster lives until its standard input closes. So it never outlives the process that asked for it,
+however that one ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import threading
+import time
+from collections import deque
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, Any
+
+from hybridq.errors import ClusterUnreachable, ConfigurationError
+from hybridq.topology import Topology, WorkerGroup, available_cores, find_gpus
+
+START_TIMEOUT = 60.0
+"""Seconds that a cluster may take to start."""
+
+CLOSE_TIMEOUT = 10.0
+"""Seconds that a cluster may take to close before its process is ended."""
+
+LOG_TAIL_BYTES = 64 * 1024
+"""Bytes at the end of the cluster's log in which its last lines are looked for."""
+
+MEMORY_SHARE = 0.75
+"""Share of the machine's memory that workers with ``memory: auto`` divide among them."""
+
+WORKER_MODULE = "hybridq.dispatch.worker"
+"""Imported by every worker as it starts; prepares the process and its engine."""
+
+
+class LocalCluster:
+    """A cluster that this process started.
+
+    Attributes
+    ----------
+    address : str
+        Address of the scheduler.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], log: IO[bytes]) -> None:
+        self._process = process
+        self._log = log
+        self.address = ""
+
+    @property
+    def pid(self) -> int:
+        """Return the process id of the cluster's main process."""
+        return self._process.pid
+
+    def wait_until_ready(self, timeout: float = START_TIMEOUT) -> None:
+        """Wait until every worker has joined.
+
+        Raises
+        ------
+        ClusterUnreachable
+            The cluster did not start; the message ends with the last lines of its log.
+        """
+        line: deque[bytes] = deque(maxlen=1)
+        stdout = self._process.stdout
+        if stdout is None:
+            raise RuntimeError("the cluster process has no pipe for its answer")
+        reader = threading.Thread(target=lambda: line.append(stdout.readline()), daemon=True)
+        reader.start()
+        reader.join(timeout)
+        answer: dict[str, Any] = {}
+        if line and line[0]:
+            with contextlib.suppress(ValueError):
+                answer = json.loads(line[0])
+        if "address" not in answer:
+            cause = answer.get("error") or (
+                f"it was not ready after {timeout:g} s" if reader.is_alive() else "it ended"
+            )
+            tail = self.log_tail()
+            self.close()
+            raise ClusterUnreachable(f"the local cluster did not start: {cause}" + (f"\n{tail}" if tail else ""))
+        self.address = answer["address"]
+
+    def log_tail(self, lines: int = 20) -> str:
+        """Return the last lines that the scheduler and the workers have logged."""
+        # The cluster process writes where the shared file offset is: read without moving it.
+        descriptor = self._log.fileno()
+        size = os.fstat(descriptor).st_size
+        tail = os.pread(descriptor, LOG_TAIL_BYTES, max(size - LOG_TAIL_BYTES, 0))
+        return "\n".join(tail.decode(errors="replace").splitlines()[-lines:])
+
+    def close(self) -> None:
+        """Stop the scheduler and all workers; return when they are gone. May be called twice."""
+        process = self._process
+        if process.stdin is not None and not process.stdin.closed:
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
+        for insist in (None, signal.SIGTERM, signal.SIGKILL):
+            if insist is not None:
+                process.send_signal(insist)
+            try:
+                process.wait(CLOSE_TIMEOUT)
+                break
+            except subprocess.TimeoutExpired:
+                continue
+        if process.stdout is not None:
+            process.stdout.close()
+        self._log.close()
+
+
+def start(topology: Topology, stall_timeout: float) -> LocalCluster:
+    """Start a cluster; ``LocalCluster.wait_until_ready`` waits for it, so that the caller can do other work meanwhile.
+
+    Parameters
+    ----------
+    topology : Topology
+        What to start.
+    stall_timeout : float
+        Seconds after which a task that no worker can run fails.
+
+    Raises
+    ------
+    ConfigurationError
+        The description asks for GPUs that are not there, or for an engine that this version does not have.
+    """
+    groups = [concrete for group in topology.workers if (concrete := _with_processes(group)) is not None]
+    request = {"topology": replace(topology, workers=tuple(groups)).to_dict(), "stall_timeout": stall_timeout}
+    log = tempfile.TemporaryFile(prefix="hybridq-cluster-")  # noqa: SIM115 -- lives as long as the cluster
+    process = subprocess.Popen(
+        # -P: a file in the current folder must not shadow a module of the standard library.
+        [sys.executable, "-P", "-m", "hybridq.deploy"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        env=_environment(),
+        start_new_session=True,  # Ctrl-C at the terminal is for the client, which then cancels its query
+    )
+    cluster = LocalCluster(process, log)
+    try:
+        if process.stdin is None:
+            raise RuntimeError("the cluster process has no pipe for its description")
+        process.stdin.write(json.dumps(request).encode() + b"\n")
+        process.stdin.flush()
+    except BrokenPipeError:
+        pass  # it died at once: wait_until_ready says why
+    return cluster
+
+
+def _with_processes(group: WorkerGroup) -> WorkerGroup | None:
+    """Fill in how many processes a group has."""
+    if group.engine == "cuda":
+        gpus = find_gpus()
+        found = f"{len(gpus)} GPU{'s' if len(gpus) != 1 else ''} found"
+        raise ConfigurationError(
+            f"the engine cuda is not in this version ({found}): use engine: simulated, or leave out the GPU workers"
+        )
+    if group.processes is None:
+        return replace(group, processes=max(available_cores() // group.threads, 1))
+    return group
+
+
+def _environment() -> dict[str, str]:
+    """Return the cluster process's environment, in which hybridq can be imported wherever it was imported from here."""
+    environment = dict(os.environ)
+    root = str(Path(__file__).parent.parent)
+    if root not in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
+        inherited = environment.get("PYTHONPATH")
+        environment["PYTHONPATH"] = os.pathsep.join([root, inherited] if inherited else [root])
+    # One thread for each task is the parallelism: no library may start a pool of its own.
+    environment.update({"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"})
+    return environment
+
+
+# --- in the cluster process ----------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    """Run a cluster until standard input closes or SIGTERM arrives."""
+    parent = os.getppid()
+    answer_pipe = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever prints goes to the log
+    request = json.loads(sys.stdin.buffer.readline())
+    scratch = tempfile.mkdtemp(prefix="hybridq-")
+    try:
+        asyncio.run(_serve(request, answer_pipe, parent, scratch))
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+async def _serve(request: dict[str, Any], answer_pipe: IO[str], parent: int, scratch: str) -> None:
+    import dask
+    from distributed.deploy.spec import SpecCluster
+
+    topology = Topology.from_plain(request["topology"])
+    dask.config.set(_dask_settings(request["stall_timeout"]))
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, ended.set)
+    threading.Thread(target=_watch_parent, args=(parent, loop, ended), daemon=True).start()
+    scheduler, workers = specification(topology, scratch)
+    cluster: Any = None
+    make: Any = SpecCluster
+    try:
+        cluster = await make(workers=workers, scheduler=scheduler, asynchronous=True)
+        answer = {"address": cluster.scheduler_address}
+    except Exception as error:
+        answer = {"error": f"{type(error).__name__}: {error}"}
+    # A client that is already gone closes the pipe; then standard input is closed as well.
+    with contextlib.suppress(BrokenPipeError):
+        answer_pipe.write(json.dumps(answer) + "\n")
+        answer_pipe.flush()
+    if cluster is None:
+        return
+    await ended.wait()
+    # Nobody is left who could want an answer: end the workers without waiting for what they run.
+    threading.Thread(target=_end_late, daemon=True).start()
+    await cluster.close(timeout=2)
+
+
+def _watch_parent(parent: int, loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
+    """Set ``ended`` when standard input closes, or when the parent is gone while someone else holds the pipe open."""
+    import select
+
+    descriptor = sys.stdin.fileno()
+    while os.getppid() == parent:
+        readable, _, _ = select.select([descriptor], [], [], 1.0)
+        if readable and not os.read(descriptor, 4096):
+            break
+    with contextlib.suppress(RuntimeError):  # the loop has closed
+        loop.call_soon_threadsafe(ended.set)
+
+
+def _end_late() -> None:
+    """End this process if closing the cluster hangs; its workers notice and end too."""
+    time.sleep(CLOSE_TIMEOUT - 2)
+    os._exit(1)
+
+
+def _dask_settings(stall_timeout: float) -> dict[str, Any]:
+    return {
+        "distributed.scheduler.no-workers-timeout": f"{stall_timeout} s",
+        # Sampling every thread's stack costs time, and nobody reads it.
+        "distributed.worker.profile.enabled": False,
+        # It would drop the broadcast build sides that workers keep for their next chunks.
+        "distributed.scheduler.active-memory-manager.start": False,
+        "distributed.diagnostics.nvml": False,
+        "distributed.admin.system-monitor.gil.enabled": False,
+    }
+
+
+def specification(topology: Topology, scratch: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return Dask's descriptions of the scheduler and of each worker, by name."""
+    from distributed import Nanny, Scheduler
+    from distributed.system import MEMORY_LIMIT
+
+    scheduler = {
+        "cls": Scheduler,
+        "options": {
+            "host": topology.host,
+            "port": topology.port,
+            "dashboard": topology.dashboard,
+            "dashboard_address": ":8787" if topology.dashboard else ":0",
+        },
+    }
+    shared = MEMORY_LIMIT * MEMORY_SHARE - sum(
+        group.memory * (group.processes or 0) for group in topology.workers if group.memory
+    )
+    sharers = sum(group.processes or 0 for group in topology.workers if group.memory is None)
+    workers: dict[str, Any] = {}
+    for group in topology.workers:
+        first = sum(name.startswith(f"{group.kind}-") for name in workers)
+        for number in range(first, first + (group.processes or 0)):
+            name = f"{group.kind}-{number}"
+            environment = {
+                "HYBRIDQ_ENGINE": group.engine,
+                "HYBRIDQ_DEVICE_MEMORY": group.device_memory or "",
+                "HYBRIDQ_SIMULATED_SPEED": group.speed,
+            }
+            if group.engine != "cuda":
+                environment["CUDA_VISIBLE_DEVICES"] = ""
+            workers[name] = {
+                "cls": Nanny,
+                "options": {
+                    "name": name,
+                    "nthreads": group.threads,
+                    "memory_limit": int(group.memory or max(shared / max(sharers, 1), 2**28)),
+                    "resources": {group.kind.upper(): group.threads},
+                    "env": environment,
+                    "preload": [WORKER_MODULE],
+                    "local_directory": scratch,
+                },
+            }
+    return scheduler, workers
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,500 @@
+"""Runs one query: hands chunks to devices as these become free, and merges what comes back.
+
+Dask assigns tasks that name a resource to workers at once, so giving it all chunks would fix beforehand what each
+device does. The driver therefore keeps only a few chunks in flight for each device and decides about the next one, its
+size and its device, when one has finished.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from hybridq.catalog import Catalog
+from hybridq.config import Config
+from hybridq.dispatch.devices import Device, slots
+from hybridq.dispatch.executor import CancelRequested, Event, Executor, Failed, Finished, Message, Vanished
+from hybridq.dispatch.memory import GIVE_UP_AFTER, remedy, rows_that_fit
+from hybridq.dispatch.progress import KindProgress, Progress
+from hybridq.dispatch.stage_run import ChunkState, StageRun, source_rows
+from hybridq.dispatch.tasks import MergeTask
+from hybridq.errors import (
+    DeviceOutOfMemory,
+    ExecutionError,
+    FallbackForbidden,
+    HybridqError,
+    QueryCancelled,
+    WorkersLost,
+)
+from hybridq.physical.pipeline import Chunk
+from hybridq.physical.stages import PhysicalPlan
+from hybridq.placement.cost import PullPolicy
+from hybridq.placement.modes import Decision
+from hybridq.report import Report, StageReport
+from hybridq.topology import Kind
+
+POLL_SECONDS = 0.5
+"""How often the driver looks which workers are there, and whether something is overdue."""
+
+EVENT_TIMEOUT = 5.0
+"""Seconds that a task's report may come after the news that it has finished, before the task is run again."""
+
+MERGE_PRIORITY = 1000
+"""Merges go before chunks: they free memory."""
+
+
+class Driver:
+    """Runs one query.
+
+    Parameters
+    ----------
+    executor : Executor
+    plan : PhysicalPlan
+    catalog : Catalog
+    config : Config
+    decisions : sequence of Decision
+        One for each stage.
+    query : str
+        Identifies the query; never used before on this cluster.
+    report : Report
+        Receives what happens.
+    strict : bool
+        A chunk that would move to another kind of device is an error.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        plan: PhysicalPlan,
+        catalog: Catalog,
+        config: Config,
+        decisions: Sequence[Decision],
+        query: str,
+        report: Report,
+        strict: bool = False,
+    ) -> None:
+        self._executor = executor
+        self._catalog = catalog
+        self._config = config
+        self._query = query
+        self._report = report
+        self._strict = strict
+        self._events: dict[str, Mapping[str, Any]] = {}
+        self._finished: dict[str, float] = {}
+        self._devices: list[Device] = []
+        self._gpu_deaths = 0
+        self._gpus_seen: set[str] = set()
+        self._missing_since: dict[Kind, float] = {}
+        self._generation = 0
+        self._needed_by = {
+            stage.id: [other.id for other in plan.stages if stage.id in other.dependencies] for stage in plan.stages
+        }
+        by_stage = {decision.stage: decision for decision in decisions}
+        self._runs: dict[int, StageRun] = {}
+        for stage in plan.stages:
+            decision = by_stage[stage.id]
+            stage_report = StageReport(stage.id, stage.title, decision.mode, decision.reason, decision.predicted_s)
+            report.stages.append(stage_report)
+            self._runs[stage.id] = StageRun(
+                stage, decision, self._policy(decision), f"{query}-{stage.id}-0", stage_report
+            )
+        self._last = plan.stages[-1].id
+
+    def _policy(self, decision: Decision) -> PullPolicy:
+        rows: dict[Kind, int] = {"cpu": self._config.cpu_chunk_rows, "gpu": self._config.gpu_chunk_rows}
+        return PullPolicy(decision.kinds, slots(self._devices), rows)
+
+    # --- the loop --------------------------------------------------------------------------------------------------
+
+    def run(self) -> pa.Table:
+        """Run the query to its end.
+
+        Returns
+        -------
+        pyarrow.Table
+            The answer.
+
+        Raises
+        ------
+        QueryCancelled
+            ``cancel`` was called.
+        WorkersLost
+            No worker of a kind that is needed was there for ``stall_timeout`` seconds.
+        FallbackForbidden
+            A chunk had to move to another kind of device, and ``strict`` was asked for.
+        ExecutionError
+            A task failed, or another error of hybridq's that it raised.
+        """
+        try:
+            self._look_for_workers()
+            checked = time.monotonic()
+            while self._runs[self._last].status != "done":
+                self._advance()
+                try:
+                    self._handle(self._executor.messages.get(timeout=POLL_SECONDS))
+                    while True:
+                        self._handle(self._executor.messages.get_nowait())
+                except queue.Empty:
+                    pass
+                if time.monotonic() - checked >= POLL_SECONDS:
+                    self._look_for_workers()
+                    self._look_for_overdue()
+                    checked = time.monotonic()
+            output = self._runs[self._last].output
+            if output is None:
+                raise RuntimeError("a finished stage has no output")
+            return self._executor.fetch(output)
+        finally:
+            self._clean_up()
+
+    def cancel(self) -> None:
+        """Ask the query to stop; ``run`` then raises ``QueryCancelled``. May be called from any thread."""
+        self._executor.messages.put(CancelRequested())
+
+    def progress(self) -> Progress:
+        """Return how far the query has come. May be called from any thread."""
+        runs = list(self._runs.values())
+        found = Progress(stages=len(runs))
+        for run in runs:
+            found.stages_done += run.status == "done"
+            found.rows_done += run.rows_done
+            found.rows += run.source.total_rows if run.source is not None else run.stage.input_rows
+            for kind in tuple(run.by_kind):
+                total = found.kinds.setdefault(kind, KindProgress())
+                total.chunks += run.by_kind[kind].chunks
+                total.rows += run.by_kind[kind].rows
+        found.finished = found.stages_done == found.stages
+        return found
+
+    def _clean_up(self) -> None:
+        """Free everything on the cluster: futures that are still running are cancelled, values are dropped."""
+        keys = [key for run in self._runs.values() for key in run.all_keys()]
+        try:
+            if self._runs[self._last].status == "done":
+                self._executor.release(keys)
+            else:
+                self._executor.cancel(keys)
+        except Exception as error:
+            # The cluster may be gone, which is then the error that ``run`` is raising.
+            if self._runs[self._last].status == "done":
+                raise ExecutionError(f"cannot free the query's results: {error}") from error
+
+    def _advance(self) -> None:
+        """Start stages, hand out chunks, merge: whatever can be done now."""
+        for run in self._runs.values():
+            if run.status == "waiting" and all(self._runs[i].status == "done" for i in run.stage.dependencies):
+                run.start(self._catalog, self._config)
+            if run.status != "running":
+                continue
+            self._hand_out(run)
+            while (parts := run.ready_to_fold()) is not None:
+                self._merge(run, last=False, count=len(parts))
+            if run.ready_to_end():
+                run.check_complete()
+                self._merge(run, last=True)
+
+    # --- handing out chunks ----------------------------------------------------------------------------------------
+
+    def _hand_out(self, run: StageRun) -> None:
+        for item in list(run.waiting):
+            if self._in_flight(item.kind) < max(run.policy.window(item.kind, self._config.window), 1):
+                run.waiting.remove(item)
+                self._submit(run, item.chunk, item.kind)
+        if run.exhausted or run.source is None:
+            return
+        took = True
+        while took and not run.exhausted:
+            took = False
+            for kind in run.policy.active:
+                if self._in_flight(kind) >= run.policy.window(kind, self._config.window):
+                    continue
+                rows = run.policy.rows_for(kind, run.untaken_rows, run.rows_in_flight())
+                chunk = None if rows is None else run.source.take(self._fitting(run, kind, rows))
+                if chunk is not None:
+                    self._submit(run, chunk, kind)
+                    took = True
+
+    def _fitting(self, run: StageRun, kind: Kind, rows: int) -> int:
+        """Bound a GPU chunk by the device's memory, as far as a row's bytes are known from earlier chunks."""
+        if kind != "gpu":
+            return rows
+        if run.bytes_per_row is None:
+            return min(rows, self._config.cpu_chunk_rows)
+        fitting = rows_that_fit(self._devices, run.bytes_per_row)
+        return rows if fitting is None else min(rows, fitting)
+
+    def _submit(self, run: StageRun, chunk: Chunk, kind: Kind) -> None:
+        state = run.register(chunk, kind)
+        if chunk.rows:
+            run.bytes_per_row = chunk.bytes / chunk.rows
+        task, tables = run.task(state, self._query, self._executor.topic)
+        inputs = [self._output(stage) for stage in run.stage.dependencies]
+        self._executor.run_chunk(task, tables, inputs, kind, -run.stage.id)
+
+    def _in_flight(self, kind: Kind) -> int:
+        return sum(state.kind == kind for run in self._runs.values() for state in run.running.values())
+
+    def _output(self, stage: int) -> str:
+        output = self._runs[stage].output
+        if output is None:
+            raise RuntimeError(f"stage {stage} has no output yet")
+        return output
+
+    # --- merging ---------------------------------------------------------------------------------------------------
+
+    def _merge(self, run: StageRun, last: bool, count: int | None = None) -> None:
+        """Merge all partial results of a stage, or the neighbours that are ready to be folded."""
+        parts = list(run.parts) if count is None else run.ready_to_fold() or []
+        kind: Kind = "cpu" if any(device.kind == "cpu" for device in self._devices) else "gpu"
+        key = run.begin_merge(parts, kind, last)
+        task = MergeTask(self._query, self._executor.topic, key, run.blob, last)
+        self._executor.merge(task, [part.key for part in parts], kind, MERGE_PRIORITY)
+
+    def _stage_done(self, run: StageRun) -> None:
+        run.finish()
+        # Outputs that no other stage will read are not needed any more, nor are this stage's own partial results.
+        for stage in run.stage.dependencies:
+            used = self._runs[stage]
+            if used.output is not None and all(self._runs[i].status == "done" for i in self._needed_by[stage]):
+                self._executor.release([used.output])
+
+    # --- what comes back -------------------------------------------------------------------------------------------
+
+    def _handle(self, message: Message) -> None:
+        if isinstance(message, CancelRequested):
+            raise QueryCancelled("the query was cancelled")
+        if isinstance(message, Event):
+            self._handle_event(message.content)
+            return
+        run = self._owner(message.key)
+        if run is None:
+            return  # given up in the meantime
+        if isinstance(message, Finished):
+            self._finished.setdefault(message.key, time.monotonic())
+            self._settle(run, message.key)
+        elif isinstance(message, Vanished):
+            self._handle_lost(run, message.key)
+        else:
+            self._handle_failure(run, message)
+
+    def _handle_event(self, event: Mapping[str, Any]) -> None:
+        key = event["key"]
+        run = self._owner(key)
+        peak = int(event.get("peak_bytes", 0))
+        self._report.peak_device_bytes = max(self._report.peak_device_bytes, peak)
+        if run is None:
+            return  # given up, or a task that Dask ran again because a worker died with its value
+        self._events[key] = event
+        self._settle(run, key)
+
+    def _owner(self, key: str) -> StageRun | None:
+        """Return the stage that still waits for a task."""
+        for run in self._runs.values():
+            if key in run.running or key in run.merging:
+                return run
+        return None
+
+    def _settle(self, run: StageRun, key: str) -> None:
+        """Take in a task's value, once both it and the task's report are there."""
+        if key not in self._finished or key not in self._events:
+            return
+        del self._finished[key]
+        event = self._events.pop(key)
+        if key in run.merging:
+            parts = run.merged(key, event)
+            self._executor.release([part.key for part in parts])
+        elif event["outcome"] == "done":
+            state = run.running[key]
+            state.event = event
+            run.done(state)
+            self._stop_early(run)
+        else:
+            self._handle_out_of_memory(run, run.running[key], event)
+        if run.output is not None:
+            self._stage_done(run)
+
+    def _stop_early(self, run: StageRun) -> None:
+        """LIMIT without ORDER BY: stop once the first chunks have given enough rows."""
+        wanted = run.stage.early_stop
+        if wanted is None or run.output is not None or run.finished_prefix_rows() < wanted:
+            return
+        run.stopped_early = True
+        given_up = list(run.running)
+        run.running.clear()
+        run.waiting.clear()
+        self._executor.cancel(given_up)
+
+    # --- trouble ---------------------------------------------------------------------------------------------------
+
+    def _handle_out_of_memory(self, run: StageRun, state: ChunkState, event: Mapping[str, Any]) -> None:
+        del run.running[state.key]
+        self._executor.release([state.key])
+        wanted, free = int(event["wanted"]), int(event["free"])
+        run.policy.limit(state.kind, max(state.chunk.rows // 2, 1))
+        halves = run.source.halve(state.chunk) if run.source is not None else None
+        cpu_there = any(device.kind == "cpu" for device in self._devices)
+        what = remedy(state.kind, event["section"], halves is not None, cpu_there)
+        place = self._place(run, state.chunk)
+        if what.action == "halve" and halves is not None:
+            for half in halves:
+                run.again(half, state.kind)
+            run.report.retries -= len(halves) - 1  # one chunk was tried again, in two pieces
+        elif what.action == "move":
+            self._forbid_if_strict(f"{place} did not fit the GPU: {wanted} bytes wanted, {free} free")
+            run.fell_back(state.chunk, str(event["message"]), "moved to the CPU")
+            run.again(state.chunk, "cpu")
+            run.gpu_refusals += 1
+            if run.gpu_refusals >= GIVE_UP_AFTER and "gpu" not in run.by_kind:
+                run.policy.withdraw("gpu", unless_last=True)
+        elif state.kind == "gpu":
+            raise DeviceOutOfMemory(f"{place}: {event['message']}, and there is no CPU worker to take it", wanted, free)
+        else:
+            raise ExecutionError(
+                f"{place}, its smallest piece, does not fit the CPU worker's memory: {event['message']}"
+            )
+
+    def _forbid_if_strict(self, what: str) -> None:
+        if self._strict:
+            raise FallbackForbidden(f"{what}; it would move to the CPU, which strict forbids")
+
+    def _handle_failure(self, run: StageRun, failure: Failed) -> None:
+        error, state = failure.error, run.running.get(failure.key)
+        where = f"stage {run.stage.id} ({run.stage.title})" if state is None else self._place(run, state.chunk)
+        if isinstance(error, WorkersLost):
+            movable = state is not None and state.kind == "gpu" and not self._gpu_only(run)
+            if state is None or not movable:
+                raise WorkersLost(f"{where}: {error}") from error
+            self._move_to_cpu(run, state, str(error))
+            return
+        if type(error) is ExecutionError or not isinstance(error, HybridqError):
+            raise ExecutionError(f"{where}: {error}") from error
+        error.add_note(f"in {where}")
+        raise error
+
+    def _handle_lost(self, run: StageRun, key: str) -> None:
+        """A task that the scheduler forgot, or whose input it lost: run it again, if the scheduler is still there."""
+        self._look_for_workers()
+        self._finished.pop(key, None)
+        self._events.pop(key, None)
+        self._executor.release([key])
+        state = run.running.pop(key, None)
+        if state is not None:
+            run.again(state.chunk, state.kind)
+        elif key in run.merging:
+            run.lost_merges += 1
+            if run.lost_merges > GIVE_UP_AFTER:
+                raise ExecutionError(
+                    f"stage {run.stage.id} ({run.stage.title}): its merge was lost {run.lost_merges} times"
+                )
+            run.give_up_merge(key)
+
+    def _move_to_cpu(self, run: StageRun, state: ChunkState, cause: str) -> None:
+        self._forbid_if_strict(f"{self._place(run, state.chunk)} cannot run on the GPU: {cause}")
+        run.running.pop(state.key, None)
+        self._finished.pop(state.key, None)
+        self._events.pop(state.key, None)
+        self._executor.cancel([state.key])
+        run.fell_back(state.chunk, cause, "moved to the CPU")
+        run.again(state.chunk, "cpu")
+
+    def _look_for_overdue(self) -> None:
+        """Run tasks again whose report has not come."""
+        now = time.monotonic()
+        for key, since in list(self._finished.items()):
+            run = self._owner(key)
+            if run is None:
+                del self._finished[key]
+            elif now - since > EVENT_TIMEOUT:
+                self._handle_lost(run, key)
+
+    @staticmethod
+    def _place(run: StageRun, chunk: Chunk) -> str:
+        rows = f" of {source_rows(chunk)} rows" if chunk.source is not None else ""
+        return f"stage {run.stage.id} ({run.stage.title}), chunk {chunk.id}{rows}"
+
+    @staticmethod
+    def _gpu_only(run: StageRun) -> bool:
+        return run.decision.mode == "EXEC_GPU" and run.decision.forced
+
+    # --- workers that come and go ----------------------------------------------------------------------------------
+
+    def _look_for_workers(self) -> None:
+        devices = self._executor.devices()
+        there = {device.address for device in devices}
+        gone = [device for device in self._devices if device.address not in there]
+        self._devices = devices
+        self._gpu_deaths += sum(device.kind == "gpu" for device in gone)
+        self._gpus_seen |= {device.worker for device in devices if device.kind == "gpu"}
+        available = slots(devices)
+        for run in self._runs.values():
+            run.policy.set_slots(available)
+            if self._gpus_seen and self._gpu_deaths >= 2 * len(self._gpus_seen) and not self._gpu_only(run):
+                run.policy.withdraw("gpu", unless_last=True)  # a device that dies twice is out for the query
+        if "gpu" not in available and any(device.kind == "gpu" for device in gone):
+            self._leave_gpu(there)
+        self._check_stall(available)
+
+    def _leave_gpu(self, there: set[str]) -> None:
+        """The last GPU worker is gone: what it had, running or finished, is done again on the CPU."""
+        cause = "the last GPU worker was lost"
+        for run in list(self._runs.values()):
+            if self._gpu_only(run):
+                continue
+            if run.status == "done":
+                self._redo_if_lost(run, there)
+                continue
+            for key, merging in list(run.merging.items()):
+                if any(_lost(part.state, there) for part in merging.parts):
+                    run.give_up_merge(key)
+                    self._executor.cancel([key])
+            for part in [part for part in run.parts if _lost(part.state, there)]:
+                if part.state is not None:
+                    run.undo(part)
+                    self._move_to_cpu(run, part.state, cause)
+            for state in [state for state in run.running.values() if state.kind == "gpu"]:
+                self._move_to_cpu(run, state, cause)
+
+    def _redo_if_lost(self, run: StageRun, there: set[str]) -> None:
+        """Run a whole stage again, on the CPU, whose output is lost while another stage still needs it."""
+        users = [self._runs[i] for i in self._needed_by[run.stage.id] if self._runs[i].status != "done"]
+        if not users or not _lost(run.output_state, there):
+            return
+        self._forbid_if_strict(f"stage {run.stage.id} ({run.stage.title}) lost its output with the last GPU worker")
+        for each in [run, *users]:
+            self._executor.cancel(each.all_keys())
+            self._generation += 1
+            decision = each.decision
+            if each is run:
+                decision = Decision(run.stage.id, "EXEC_CPU", "its output was lost with the last GPU worker")
+                each.report.mode, each.report.reason = decision.mode, decision.reason
+                each.report.retries += 1
+            prefix = f"{self._query}-{each.stage.id}-{self._generation}"
+            self._runs[each.stage.id] = StageRun(each.stage, decision, self._policy(decision), prefix, each.report)
+
+    def _check_stall(self, available: Mapping[Kind, int]) -> None:
+        """Give up when a kind of worker that is needed has been missing for too long."""
+        needed: set[Kind] = set()
+        for run in self._runs.values():
+            if run.status != "running":
+                continue
+            needed |= {state.kind for state in run.running.values()} | {item.kind for item in run.waiting}
+            needed |= {merging.kind for merging in run.merging.values()}
+            if not run.exhausted and not run.policy.active:
+                needed |= set(run.decision.kinds)
+        now = time.monotonic()
+        self._missing_since = {kind: self._missing_since.get(kind, now) for kind in needed if not available.get(kind)}
+        for kind, since in self._missing_since.items():
+            if now - since >= self._config.stall_timeout:
+                raise WorkersLost(
+                    f"no {kind.upper()} worker for {self._config.stall_timeout:g} s, and the query needs one: start "
+                    "one again, or raise stall_timeout"
+                )
+
+
+def _lost(state: ChunkState | None, there: set[str]) -> bool:
+    """Tell whether a chunk's value was on a GPU worker that is gone."""
+    return state is not None and state.kind == "gpu" and state.event is not None and state.event["address"] not in there

@@ -1,0 +1,175 @@
+"""Runs a pipeline on one chunk: calls the engine's operators in order and measures each section."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from hybridq.dispatch.worker import BUILD_SIDES
+from hybridq.engines.protocol import BuildSide, Engine, Frame, ReadColumn, ReadRequest
+from hybridq.physical.pipeline import (
+    AlignedBuild,
+    BroadcastBuild,
+    Build,
+    Chunk,
+    CollectSink,
+    FilterStep,
+    MemoryUnits,
+    ParquetUnits,
+    PartialAggregateSink,
+    Pipeline,
+    ProjectStep,
+    Sink,
+    SortedRunSink,
+    Stage,
+    StageSource,
+    Step,
+    TableSource,
+    TopKSink,
+    Units,
+)
+from hybridq.plan.expressions import Column, NamedExpression
+from hybridq.types import normalize, to_arrow_schema
+
+SECTIONS = ("read", "build", "probe", "compute", "sink")
+
+
+@dataclass(slots=True)
+class Clock:
+    """Seconds spent in each section."""
+
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(SECTIONS, 0.0))
+    current: str = ""
+
+    @contextmanager
+    def section(self, name: str) -> Iterator[None]:
+        """Add the time spent inside to one section; ``current`` keeps the section's name if an error leaves it."""
+        self.current = name
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] += time.perf_counter() - start
+
+
+def run_stage(engine: Engine, stage: Stage, chunk: Chunk, inputs: Mapping[int, pa.Table], clock: Clock) -> pa.Table:
+    """Run a stage's pipeline on one chunk.
+
+    Parameters
+    ----------
+    engine : Engine
+        What computes.
+    stage : Stage
+        Its pipeline and build sides are run.
+    chunk : Chunk
+        What the pipeline reads.
+    inputs : mapping of int to pyarrow.Table
+        Outputs of the stages that this one depends on.
+    clock : Clock
+        Receives the seconds by section.
+
+    Returns
+    -------
+    pyarrow.Table
+        The chunk's partial result, of the sink's schema.
+    """
+    builds: dict[int, BuildSide] = {}
+    aligned = dict(chunk.aligned)
+    for build in _in_order(stage.builds):
+        with clock.section("build"):
+            if isinstance(build, BroadcastBuild):
+                builds[build.id] = _broadcast(engine, build, inputs[build.stage])
+                continue
+        frame = _flow(engine, build.pipeline, aligned[build.id], inputs, builds, clock)
+        with clock.section("build"):
+            builds[build.id] = engine.build(frame, build.keys)
+    frame = _flow(engine, stage.pipeline, chunk.source, inputs, builds, clock)
+    with clock.section("sink"):
+        return _sink(engine, stage.pipeline.sink, frame)
+
+
+def _in_order(builds: tuple[Build, ...]) -> list[Build]:
+    """Return broadcast build sides first: the pipelines of aligned ones may probe them."""
+    return sorted(builds, key=lambda build: isinstance(build, AlignedBuild))
+
+
+def _broadcast(engine: Engine, build: BroadcastBuild, table: pa.Table) -> BuildSide:
+    label = f"{engine.name} {build.keys}"
+    return BUILD_SIDES.get(table, label, lambda: engine.build(engine.from_arrow(table), build.keys))
+
+
+def _flow(
+    engine: Engine,
+    pipeline: Pipeline,
+    units: Units | None,
+    inputs: Mapping[int, pa.Table],
+    builds: Mapping[int, BuildSide],
+    clock: Clock,
+) -> Frame:
+    """Read the source and run all steps."""
+    with clock.section("read"):
+        if isinstance(pipeline.source, StageSource):
+            frame = engine.from_arrow(inputs[pipeline.source.stage])
+        else:
+            frame = _read(engine, pipeline.source, units)
+    for step in pipeline.steps:
+        with clock.section("compute" if isinstance(step, (FilterStep, ProjectStep)) else "probe"):
+            frame = _step(engine, step, frame, builds)
+    return frame
+
+
+def _read(engine: Engine, source: TableSource, units: Units | None) -> Frame:
+    columns = tuple(ReadColumn(column.name, column.source, column.type) for column in source.columns)
+    if isinstance(units, ParquetUnits) and units.files:
+        return engine.read(ReadRequest(units.files, columns, source.predicate, source.output, units.bounds))
+    if isinstance(units, MemoryUnits):
+        table = _renamed(units.table, columns)
+    else:
+        table = pa.schema([pa.field(column.name, column.type) for column in columns]).empty_table()
+    if source.predicate is None:
+        return engine.from_arrow(table.select(list(source.output)))
+    frame = engine.filter(engine.from_arrow(table), source.predicate)
+    if len(source.output) == len(columns):
+        return frame
+    types = {column.name: column.type for column in columns}
+    return engine.project(frame, [NamedExpression(name, Column(types[name], name)) for name in source.output])
+
+
+def _renamed(table: pa.Table, columns: tuple[ReadColumn, ...]) -> pa.Table:
+    """Take a registered table's columns under their plan names and types."""
+    table = table.select([column.source for column in columns]).rename_columns([column.name for column in columns])
+    for position, column in enumerate(columns):
+        data = table.column(position)
+        if data.type != column.type and normalize(data.type) == column.type:
+            table = table.set_column(position, column.name, data.cast(column.type))
+    return table
+
+
+def _step(engine: Engine, step: Step, frame: Frame, builds: Mapping[int, BuildSide]) -> Frame:
+    if isinstance(step, FilterStep):
+        return engine.filter(frame, step.predicate)
+    if isinstance(step, ProjectStep):
+        return engine.project(frame, step.expressions)
+    if step.kind == "full":
+        raise TypeError("a full join cannot be probed chunk by chunk")
+    return engine.probe(frame, builds[step.build], step.kind, step.keys, step.residual, step.output)
+
+
+def _sink(engine: Engine, sink: Sink, frame: Frame) -> pa.Table:
+    if isinstance(sink, PartialAggregateSink):
+        frame = engine.aggregate(frame, sink.groups, sink.aggregates)
+    elif isinstance(sink, TopKSink):
+        frame = engine.top_k(frame, sink.keys, sink.count)
+    elif isinstance(sink, SortedRunSink):
+        frame = engine.sort(frame, sink.keys)
+    elif isinstance(sink, CollectSink) and sink.count is not None and sink.count < frame.rows:
+        frame = engine.slice(frame, 0, sink.count)
+    table = engine.to_arrow(frame, sink.schema)
+    expected = to_arrow_schema(sink.schema)
+    if table.schema.types != expected.types or table.schema.names != expected.names:
+        raise TypeError(f"the {engine.name} engine gave {table.schema} where the plan says {expected}")
+    return table

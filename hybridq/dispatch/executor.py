@@ -1,0 +1,217 @@
+"""The driver's view of a cluster: submit a task, forget it, hear when it is done. Behind it is Dask's client.
+
+The driver's logic is in ``hybridq.dispatch.driver`` and knows nothing of Dask; its unit tests put a fake in this place.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from hybridq.dispatch.devices import RESOURCES, Device, Roster
+from hybridq.dispatch.tasks import ChunkTask, MergeTask, merge_parts, run_chunk
+from hybridq.errors import WorkersLost
+from hybridq.topology import Kind
+
+INLINE_BYTES = 64 * 1024
+"""A table up to this size travels inside its task; a larger one is handed to the workers first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A task has a value."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A task raised an error, or its workers died."""
+
+    key: str
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class Vanished:
+    """The scheduler no longer knows a task that it was given."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What a task reported about itself."""
+
+    content: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRequested:
+    """Somebody wants the query to stop."""
+
+
+Message = Finished | Failed | Vanished | Event | CancelRequested
+
+
+class Executor(Protocol):
+    """What the driver needs of a cluster."""
+
+    messages: queue.SimpleQueue[Message]
+    topic: str
+
+    def devices(self) -> list[Device]:
+        """Return the usable devices that are there now."""
+
+    def run_chunk(
+        self, task: ChunkTask, memory: Sequence[pa.Table], inputs: Sequence[str], kind: Kind, priority: int
+    ) -> None:
+        """Start a chunk on some device of a kind; ``inputs`` are keys of earlier tasks."""
+
+    def merge(self, task: MergeTask, parts: Sequence[str], kind: Kind, priority: int) -> None:
+        """Start a merge of earlier tasks' values."""
+
+    def fetch(self, key: str) -> pa.Table:
+        """Return a task's value."""
+
+    def release(self, keys: Sequence[str]) -> None:
+        """Forget values that are no longer needed."""
+
+    def cancel(self, keys: Sequence[str]) -> None:
+        """Give tasks up, whatever state they are in."""
+
+
+class EventRouter:
+    """Passes the events of a session's tasks to the query that each belongs to.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    topic : str
+        Dask topic of the session.
+    """
+
+    def __init__(self, client: Any, topic: str) -> None:
+        self.topic = topic
+        self._queues: dict[str, queue.SimpleQueue[Message]] = {}
+        self._lock = threading.Lock()
+        client.subscribe_topic(topic, self._receive)
+
+    def open(self, query: str) -> queue.SimpleQueue[Message]:
+        """Return the queue that a query's events will go to."""
+        with self._lock:
+            return self._queues.setdefault(query, queue.SimpleQueue())
+
+    def close(self, query: str) -> None:
+        """Drop what still comes for a query."""
+        with self._lock:
+            self._queues.pop(query, None)
+
+    def _receive(self, event: tuple[float, Mapping[str, Any]]) -> None:
+        _, content = event
+        with self._lock:
+            target = self._queues.get(content.get("query", ""))
+        if target is not None:
+            target.put(Event(content))
+
+
+class DaskExecutor:
+    """Runs one query's tasks through a Dask client.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    roster : Roster
+    router : EventRouter
+    query : str
+    direct : bool
+        The client can reach workers' addresses, so large tables need not pass through the scheduler.
+    """
+
+    def __init__(self, client: Any, roster: Roster, router: EventRouter, query: str, direct: bool) -> None:
+        self._client = client
+        self._roster = roster
+        self._direct = direct
+        self._futures: dict[str, Any] = {}
+        self._scattered: dict[str, list[Any]] = {}
+        self.topic = router.topic
+        self.messages = router.open(query)
+
+    def devices(self) -> list[Device]:
+        """Return the usable devices that are there now."""
+        return self._roster.refresh()
+
+    def run_chunk(
+        self, task: ChunkTask, memory: Sequence[pa.Table], inputs: Sequence[str], kind: Kind, priority: int
+    ) -> None:
+        """Start a chunk on some device of a kind."""
+        tables = [self._handed_over(task.key, table) for table in memory]
+        tables += [self._futures[key] for key in inputs]
+        self._submit(run_chunk, task.key, [task, *tables], kind, priority)
+
+    def merge(self, task: MergeTask, parts: Sequence[str], kind: Kind, priority: int) -> None:
+        """Start a merge of earlier tasks' values."""
+        self._submit(merge_parts, task.key, [task, *(self._futures[key] for key in parts)], kind, priority)
+
+    def _submit(self, function: Any, key: str, arguments: list[Any], kind: Kind, priority: int) -> None:
+        future = self._client.submit(
+            function, *arguments, key=key, pure=False, resources={RESOURCES[kind]: 1}, priority=priority
+        )
+        self._futures[key] = future
+        future.add_done_callback(lambda done: self._done(key, done))
+
+    def _handed_over(self, key: str, table: pa.Table) -> Any:
+        if table.nbytes <= INLINE_BYTES:
+            return table
+        future = self._client.scatter(table, direct=self._direct, hash=False)
+        self._scattered.setdefault(key, []).append(future)
+        return future
+
+    def _done(self, key: str, future: Any) -> None:
+        status = future.status
+        if status == "error":
+            self.messages.put(_failure(key, future.exception()))
+        elif status == "cancelled":
+            self.messages.put(Vanished(key))
+        else:
+            self.messages.put(Finished(key))
+
+    def fetch(self, key: str) -> pa.Table:
+        """Return a task's value."""
+        return self._client.gather(self._futures[key], direct=self._direct)
+
+    def release(self, keys: Sequence[str]) -> None:
+        """Forget values that are no longer needed."""
+        for key in keys:
+            future = self._futures.pop(key, None)
+            if future is not None:
+                future.release()
+            for table in self._scattered.pop(key, ()):
+                table.release()
+
+    def cancel(self, keys: Sequence[str]) -> None:
+        """Give tasks up, whatever state they are in."""
+        futures = [self._futures[key] for key in keys if key in self._futures]
+        futures += [table for key in keys for table in self._scattered.get(key, ())]
+        if futures:
+            self._client.cancel(futures, force=True)
+        self.release(keys)
+
+
+def _failure(key: str, error: BaseException) -> Message:
+    """Tell apart errors that a task raised from those that Dask has about it."""
+    from concurrent.futures import CancelledError
+
+    from distributed.scheduler import KilledWorker, NoValidWorkerError, NoWorkerError
+
+    if isinstance(error, KilledWorker):
+        deaths = error.allowed_failures + 1
+        return Failed(key, WorkersLost(f"{deaths} workers died one after the other while they ran it"))
+    if isinstance(error, (NoValidWorkerError, NoWorkerError)):
+        return Failed(key, WorkersLost("no worker of the kind that it needs was there for too long"))
+    return Vanished(key) if isinstance(error, CancelledError) else Failed(key, error)

@@ -1,0 +1,63 @@
+"""What happens to a chunk that does not fit into memory, and how large a GPU chunk may be in the first place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from hybridq.dispatch.devices import Device
+from hybridq.topology import Kind
+
+FOOTPRINT_FACTOR = 3.0
+"""A chunk's peak footprint on a device over the bytes of the columns that it reads, as an estimate."""
+
+DEVICE_SHARE = 0.9
+"""Share of a device's memory that chunks are planned to fill."""
+
+GIVE_UP_AFTER = 3
+"""Chunks of one unit that did not fit a device, none having fitted, after which the stage sends it no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """What to do with a chunk that did not fit.
+
+    Attributes
+    ----------
+    action : str
+        ``halve``, ``move`` (to the other kind of device) or ``fail``.
+    """
+
+    action: Literal["halve", "move", "fail"]
+
+
+def remedy(kind: Kind, section: str, can_halve: bool, cpu_there: bool) -> Remedy:
+    """Choose what to do with a chunk that ran out of memory.
+
+    Parameters
+    ----------
+    kind : str
+        Where it ran.
+    section : str
+        What it was doing: a build side that is shared by all chunks does not get smaller by halving one of them.
+    can_halve : bool
+        It has more than one unit.
+    cpu_there : bool
+        The cluster has a CPU worker.
+    """
+    if can_halve and not (kind == "gpu" and section == "build" and cpu_there):
+        return Remedy("halve")
+    if kind == "gpu" and cpu_there:
+        return Remedy("move")
+    return Remedy("fail")
+
+
+def rows_that_fit(devices: Iterable[Device], bytes_per_row: float) -> int | None:
+    """Return the rows of a chunk whose estimated footprint fits the smallest GPU; ``None`` where no limit is known."""
+    limits = [
+        device.device_memory / device.threads for device in devices if device.kind == "gpu" and device.device_memory
+    ]
+    if not limits or bytes_per_row <= 0:
+        return None
+    return max(int(min(limits) * DEVICE_SHARE / (bytes_per_row * FOOTPRINT_FACTOR)), 1)

@@ -1,0 +1,355 @@
+"""The state of one stage while it runs: which chunks are out, which partial results wait to be merged.
+
+Nothing here talks to a cluster; ``hybridq.dispatch.driver`` does, and keeps its books here.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import pickle
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from hybridq.catalog import Catalog
+from hybridq.config import Config
+from hybridq.dispatch.progress import KindProgress
+from hybridq.dispatch.tasks import SOURCE, ChunkTask
+from hybridq.errors import ExecutionError
+from hybridq.physical.pipeline import AggregateMerge, Chunk, MemoryUnits, SortMerge, Stage
+from hybridq.physical.units import ChunkSource
+from hybridq.placement.cost import PullPolicy
+from hybridq.placement.modes import Decision
+from hybridq.report import DeviceReport, Fallback, StageReport
+from hybridq.topology import Kind
+
+MERGE_EVERY = 32
+"""Partial results that are merged into one while the stage is still running."""
+
+MAX_ATTEMPTS = 4
+"""Times that a chunk is handed out before its disappearance is an error."""
+
+
+@dataclass(slots=True)
+class ChunkState:
+    """A chunk that has been handed out.
+
+    Attributes
+    ----------
+    chunk : Chunk
+    kind : str
+    key : str
+        Of its Dask task.
+    complete : bool
+        Its task makes the stage's output.
+    event : mapping or None
+        What its task reported.
+    """
+
+    chunk: Chunk
+    kind: Kind
+    key: str
+    complete: bool
+    event: Mapping[str, Any] | None = None
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A chunk that has to be handed out again."""
+
+    chunk: Chunk
+    kind: Kind
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A partial result: of one chunk, or of several neighbours that have been merged.
+
+    Attributes
+    ----------
+    order : tuple of int
+        ``Chunk.order`` of its first chunk.
+    key : str
+    rows : int
+        Rows of the partial result.
+    source_rows : int
+        Source rows that went into it.
+    state : ChunkState or None
+        The chunk, if it is a single one.
+    """
+
+    order: tuple[int, ...]
+    key: str
+    rows: int
+    source_rows: int
+    state: ChunkState | None = None
+
+
+@dataclass(slots=True)
+class Merging:
+    """A merge in flight."""
+
+    parts: list[Part]
+    kind: Kind
+    last: bool
+
+
+@dataclass(slots=True)
+class StageRun:
+    """One stage's state.
+
+    Attributes
+    ----------
+    status : str
+        ``waiting`` for its dependencies, ``running`` or ``done``.
+    output : str or None
+        Key of the stage's output, once it is done.
+    """
+
+    stage: Stage
+    decision: Decision
+    policy: PullPolicy
+    prefix: str
+    report: StageReport
+    status: Literal["waiting", "running", "done"] = "waiting"
+    source: ChunkSource | None = None
+    blob: bytes = b""
+    started: float = 0.0
+    running: dict[str, ChunkState] = field(default_factory=dict)
+    waiting: list[Waiting] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
+    merging: dict[str, Merging] = field(default_factory=dict)
+    output: str | None = None
+    output_state: ChunkState | None = None
+    stopped_early: bool = False
+    rows_done: int = 0
+    by_kind: dict[Kind, KindProgress] = field(default_factory=dict)
+    gpu_refusals: int = 0
+    lost_merges: int = 0
+    bytes_per_row: float | None = None
+    attempts: dict[int, int] = field(default_factory=dict)
+    serial: Any = field(default_factory=itertools.count)
+
+    def start(self, catalog: Catalog, config: Config) -> None:
+        """Begin: the stages that this one depends on are done."""
+        self.source = ChunkSource(self.stage, catalog, config)
+        # A constant table travels in its chunk, not in every task.
+        self.blob = pickle.dumps(replace(self.stage, values=None))
+        self.status = "running"
+        self.started = time.perf_counter()
+
+    # --- handing out -----------------------------------------------------------------------------------------------
+
+    @property
+    def untaken_rows(self) -> int:
+        """Return the source rows that have not been handed out."""
+        return self.source.remaining_rows if self.source is not None and not self.stopped_early else 0
+
+    @property
+    def exhausted(self) -> bool:
+        """Tell whether no chunk is left to hand out."""
+        return self.stopped_early or (self.source is not None and self.source.exhausted)
+
+    def rows_in_flight(self) -> dict[Kind, int]:
+        """Return the source rows that are being worked on, by kind of device."""
+        found: dict[Kind, int] = {}
+        for state in self.running.values():
+            found[state.kind] = found.get(state.kind, 0) + source_rows(state.chunk)
+        return found
+
+    def register(self, chunk: Chunk, kind: Kind) -> ChunkState:
+        """Note that a chunk is handed out, under a key that was never used before."""
+        only = self.exhausted and not (self.running or self.parts or self.merging or self.waiting)
+        key = f"hybridq_{kind}_chunk-{self.prefix}-{chunk.id}-{next(self.serial)}"
+        state = ChunkState(chunk, kind, key, complete=only)
+        self.running[key] = state
+        return state
+
+    def again(self, chunk: Chunk, kind: Kind) -> None:
+        """Queue a chunk to be handed out once more.
+
+        Raises
+        ------
+        ExecutionError
+            That has been tried too often.
+        """
+        attempt = self.attempts.get(chunk.id, 0) + 1
+        self.attempts[chunk.id] = attempt
+        if attempt >= MAX_ATTEMPTS:
+            raise ExecutionError(
+                f"stage {self.stage.id} ({self.stage.title}): chunk {chunk.id} was lost {attempt} times"
+            )
+        self.report.retries += 1
+        bisect.insort(self.waiting, Waiting(chunk, kind, attempt), key=lambda item: item.chunk.order)
+
+    def task(self, state: ChunkState, query: str, topic: str) -> tuple[ChunkTask, list[pa.Table]]:
+        """Return the order to run a chunk, and the tables that it needs besides earlier stages' outputs."""
+        chunk, tables, places = state.chunk, [], []
+        pieces = [(SOURCE, chunk.source), *chunk.aligned]
+        for place, piece in pieces:
+            if isinstance(piece, MemoryUnits):
+                places.append(place)
+                tables.append(piece.table)
+        if tables:
+            aligned = tuple((build, _without_table(piece)) for build, piece in chunk.aligned)
+            chunk = replace(chunk, source=_without_table(chunk.source), aligned=aligned)
+        inputs = self.stage.dependencies
+        task = ChunkTask(query, topic, state.key, self.blob, chunk, state.kind, state.complete, tuple(places), inputs)
+        return task, tables
+
+    # --- coming back -----------------------------------------------------------------------------------------------
+
+    def done(self, state: ChunkState) -> None:
+        """Take in a chunk's partial result. Each chunk counts once: its task's key is known only until then."""
+        event = state.event or {}
+        del self.running[state.key]
+        rows = source_rows(state.chunk)
+        self.rows_done += rows
+        progress = self.by_kind.setdefault(state.kind, KindProgress())
+        progress.chunks += 1
+        progress.rows += rows
+        self._record(state, event)
+        if state.complete:
+            self.output, self.output_state = state.key, state
+            self.report.output_rows = int(event["rows"])
+            return
+        part = Part(state.chunk.order, state.key, int(event["rows"]), rows, state)
+        bisect.insort(self.parts, part, key=lambda item: item.order)
+
+    def undo(self, part: Part) -> None:
+        """Take back a chunk whose partial result has been lost."""
+        state = part.state
+        if state is None:
+            raise ValueError("the part is more than one chunk")
+        self.parts = [other for other in self.parts if other.key != part.key]
+        self.rows_done -= part.source_rows
+        progress = self.by_kind[state.kind]
+        progress.chunks -= 1
+        progress.rows -= part.source_rows
+
+    def _record(self, state: ChunkState, event: Mapping[str, Any]) -> None:
+        seconds: Mapping[str, float] = event["seconds"]
+        device = next((each for each in self.report.devices if each.worker == event["worker"]), None)
+        if device is None:
+            device = DeviceReport(event["worker"], state.kind, event["engine"])
+            self.report.devices.append(device)
+        device.chunks += 1
+        device.rows += source_rows(state.chunk)
+        device.bytes_read += int(event["bytes_read"])
+        for section, value in seconds.items():
+            device.seconds[section] = device.seconds.get(section, 0.0) + value
+        self.policy.observe(state.kind, source_rows(state.chunk), seconds["total"])
+        self.report.cost_ratio = self.policy.cost_ratio
+        if self.report.predicted_s is None and not self.exhausted:
+            left = self.policy.seconds_left(self.untaken_rows, self.rows_in_flight())
+            if left is not None:
+                self.report.predicted_s = time.perf_counter() - self.started + left
+
+    def fell_back(self, chunk: Chunk, cause: str, action: str) -> None:
+        """Note that a chunk does not run where it was first sent."""
+        self.report.fallbacks.append(Fallback(chunk.id, cause, action))
+
+    # --- merging ---------------------------------------------------------------------------------------------------
+
+    def finished_prefix_rows(self) -> int:
+        """Return the rows of the partial results before the first chunk that is not finished."""
+        pending = self._pending()
+        first = pending[0] if pending else None
+        return sum(part.rows for part in self.parts if first is None or part.order < first)
+
+    def ready_to_fold(self) -> list[Part] | None:
+        """Return neighbouring partial results that are enough to be merged now, if there are any."""
+        merge = self.stage.merge
+        worthwhile = isinstance(merge, AggregateMerge) or (isinstance(merge, SortMerge) and merge.count is not None)
+        if not worthwhile or len(self.parts) < MERGE_EVERY:
+            return None
+        pending = self._pending()
+        for _, group in itertools.groupby(self.parts, key=lambda part: bisect.bisect(pending, part.order)):
+            neighbours = list(group)
+            if len(neighbours) >= MERGE_EVERY:
+                return neighbours[:MERGE_EVERY]
+        return None
+
+    def ready_to_end(self) -> bool:
+        """Tell whether only the last merge is left to do."""
+        return (
+            self.status == "running"
+            and self.output is None
+            and self.exhausted
+            and not (self.running or self.waiting or self.merging)
+        )
+
+    def begin_merge(self, parts: list[Part], kind: Kind, last: bool) -> str:
+        """Note that partial results are being merged; return the merge's key."""
+        key = f"hybridq_merge-{self.prefix}-{next(self.serial)}"
+        taken = {part.key for part in parts}
+        self.parts = [part for part in self.parts if part.key not in taken]
+        self.merging[key] = Merging(parts, kind, last)
+        return key
+
+    def give_up_merge(self, key: str) -> None:
+        """Take the parts of a merge back."""
+        for part in self.merging.pop(key).parts:
+            bisect.insort(self.parts, part, key=lambda item: item.order)
+
+    def merged(self, key: str, event: Mapping[str, Any]) -> list[Part]:
+        """Take in a merge's value; return the parts that went into it."""
+        merging = self.merging.pop(key)
+        self.report.merge_s += event["seconds"]["total"]
+        if merging.last:
+            self.output = key
+            self.report.output_rows = int(event["rows"])
+        else:
+            total = sum(part.source_rows for part in merging.parts)
+            part = Part(merging.parts[0].order, key, int(event["rows"]), total)
+            bisect.insort(self.parts, part, key=lambda item: item.order)
+        return merging.parts
+
+    def check_complete(self) -> None:
+        """Check that every source row has come back exactly once.
+
+        Raises
+        ------
+        ExecutionError
+            Some are missing or were counted twice: the driver is wrong, and so would the answer be.
+        """
+        if self.source is None or self.stopped_early:
+            return
+        merged = sum(part.source_rows for part in self.parts)
+        if merged != self.source.total_rows and self.stage.values is None:
+            raise ExecutionError(
+                f"stage {self.stage.id} ({self.stage.title}): {merged} rows came back of {self.source.total_rows}"
+            )
+
+    def finish(self) -> None:
+        """Note that the output is there."""
+        self.status = "done"
+        self.report.actual_s = time.perf_counter() - self.started
+        if self.decision.mode == "EXEC_COP" and self.report.cost_ratio is not None:
+            self.report.reason += f" (measured: {self.report.cost_ratio:.2f})"
+
+    def all_keys(self) -> list[str]:
+        """Return the keys of all tasks that this stage has on the cluster."""
+        found = [*self.running, *self.merging, *(part.key for part in self.parts)]
+        found += [part.key for merging in self.merging.values() for part in merging.parts]
+        return [*found, self.output] if self.output is not None else found
+
+    def _pending(self) -> list[tuple[int, ...]]:
+        orders = [state.chunk.order for state in self.running.values()]
+        orders += [item.chunk.order for item in self.waiting]
+        orders += [merging.parts[0].order for merging in self.merging.values() if merging.parts]
+        return sorted(orders)
+
+
+def source_rows(chunk: Chunk) -> int:
+    """Return the rows of a chunk's source, without those of aligned build sides."""
+    return chunk.source.rows if chunk.source is not None else 0
+
+
+def _without_table(piece: Any) -> Any:
+    return MemoryUnits(piece.table.slice(0, 0)) if isinstance(piece, MemoryUnits) else piece

@@ -1,0 +1,204 @@
+"""What runs on workers: a chunk of a stage, and the merge of partial results. Dask imports both by name.
+
+A task's value is an Arrow table that stays on the worker. What the driver has to know about it (rows, seconds, whether
+it fitted into memory) is sent as an event before the task returns, so it reaches the client before the news that the
+task has finished.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+
+from hybridq.dispatch.execution import Clock, run_stage
+from hybridq.dispatch.worker import engine_for_worker
+from hybridq.errors import DeviceOutOfMemory, ExecutionError, HybridqError
+from hybridq.merge.aggregate import finalize, merge_partials
+from hybridq.merge.finish import finish
+from hybridq.merge.join import concatenate
+from hybridq.merge.sort import merge_sorted
+from hybridq.physical.pipeline import AggregateMerge, Chunk, ConcatenateMerge, MemoryUnits, Stage
+
+SOURCE = -1
+"""Stands for the chunk's source in ``ChunkTask.memory``; other values are ids of aligned build sides."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkTask:
+    """The order to run one chunk.
+
+    Attributes
+    ----------
+    query : str
+        Identifies the query in events.
+    topic : str
+        Where events go.
+    key : str
+        The task's Dask key.
+    stage : bytes
+        The pickled ``Stage``.
+    chunk : Chunk
+        Without tables: those come as arguments of their own.
+    kind : str
+        ``cpu`` or ``gpu``: the engine to use.
+    complete : bool
+        The chunk is the stage's only one: merge and finish it at once.
+    memory : tuple of int
+        What the first tables are: ``SOURCE``, or an aligned build side's id.
+    inputs : tuple of int
+        Stages whose outputs the other tables are.
+    """
+
+    query: str
+    topic: str
+    key: str
+    stage: bytes
+    chunk: Chunk
+    kind: str
+    complete: bool
+    memory: tuple[int, ...] = ()
+    inputs: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MergeTask:
+    """The order to merge partial results, given in chunk order.
+
+    Attributes
+    ----------
+    last : bool
+        Nothing else is to be merged: compute the stage's output.
+    """
+
+    query: str
+    topic: str
+    key: str
+    stage: bytes
+    last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfMemory:
+    """The value of a chunk task that did not fit into memory."""
+
+    message: str
+    wanted: int
+    free: int
+
+
+def run_chunk(task: ChunkTask, *tables: pa.Table) -> pa.Table | OutOfMemory:
+    """Run one chunk on this worker's engine.
+
+    Returns
+    -------
+    pyarrow.Table or OutOfMemory
+        The partial result, or the stage's output if the task says that it is ``complete``.
+    """
+    stage = load_stage(task.stage)
+    engine = engine_for_worker(task.kind)
+    chunk = _with_tables(task, tables)
+    inputs = dict(zip(task.inputs, tables[len(task.memory) :], strict=True))
+    device_memory = getattr(engine, "memory", None)
+    if device_memory is not None:
+        device_memory.reset_peak()
+    clock = Clock()
+    start = time.perf_counter()
+    event: dict[str, Any] = {"what": "chunk", "kind": task.kind, "engine": engine.name, "bytes_read": chunk.bytes}
+    result: pa.Table | OutOfMemory
+    try:
+        result = run_stage(engine, stage, chunk, inputs, clock)
+        if task.complete:
+            with clock.section("sink"):
+                result = merge_tables(stage, [result], last=True)
+        event |= {"outcome": "done", "rows": result.num_rows, "bytes": result.nbytes}
+    except HybridqError as error:
+        if not isinstance(error, DeviceOutOfMemory):
+            raise
+        result = OutOfMemory(str(error), error.wanted, error.free)
+    except MemoryError as error:
+        result = OutOfMemory(f"out of memory: {error}" if str(error) else "out of memory", 0, 0)
+    except Exception as error:
+        raise ExecutionError(f"{type(error).__name__}: {error}") from error
+    if isinstance(result, OutOfMemory):
+        event |= {"outcome": "out of memory", "rows": 0, "bytes": 0, "wanted": result.wanted, "free": result.free}
+        event |= {"message": result.message, "section": clock.current}
+    event["seconds"] = {**clock.seconds, "total": time.perf_counter() - start}
+    event["peak_bytes"] = device_memory.peak if device_memory is not None else 0
+    _report(task.topic, task.query, task.key, event)
+    return result
+
+
+def merge_parts(task: MergeTask, *parts: pa.Table) -> pa.Table:
+    """Merge partial results into one, or into the stage's output."""
+    start = time.perf_counter()
+    if any(isinstance(part, OutOfMemory) for part in parts):
+        # A worker died with a partial result, and this time its chunk did not fit into memory.
+        raise ExecutionError("a partial result was lost with its worker and could not be computed again: out of memory")
+    try:
+        table = merge_tables(load_stage(task.stage), parts, task.last)
+    except HybridqError:
+        raise
+    except MemoryError:
+        size = sum(part.nbytes for part in parts)
+        raise ExecutionError(f"out of memory while merging {len(parts)} partial results of {size} bytes") from None
+    except Exception as error:
+        raise ExecutionError(f"{type(error).__name__}: {error}") from error
+    seconds = time.perf_counter() - start
+    event = {
+        "what": "merge",
+        "outcome": "done",
+        "rows": table.num_rows,
+        "bytes": table.nbytes,
+        "seconds": {"total": seconds},
+    }
+    _report(task.topic, task.query, task.key, event)
+    return table
+
+
+def merge_tables(stage: Stage, parts: Sequence[pa.Table], last: bool) -> pa.Table:
+    """Merge partial results in chunk order; with ``last``, also finalise them and run the stage's finishing steps."""
+    merge = stage.merge
+    if isinstance(merge, AggregateMerge):
+        merged = parts[0] if len(parts) == 1 else merge_partials(merge, parts)
+        if not last:
+            return merged
+        merged = finalize(merge, merged)
+    elif isinstance(merge, ConcatenateMerge):
+        merged = concatenate(merge, parts)
+    elif last:
+        merged = merge_sorted(merge, parts)
+    else:
+        kept = None if merge.count is None else merge.offset + merge.count
+        return merge_sorted(replace(merge, offset=0, count=kept), parts)
+    return finish(stage.finish, merged) if last else merged
+
+
+@lru_cache(maxsize=64)
+def load_stage(data: bytes) -> Stage:
+    """Unpickle a stage, once for all of its chunks."""
+    stage: Stage = pickle.loads(data)
+    return stage
+
+
+def _with_tables(task: ChunkTask, tables: Sequence[pa.Table]) -> Chunk:
+    """Put tables that came as arguments back into the chunk."""
+    if not task.memory:
+        return task.chunk
+    units = {place: MemoryUnits(table) for place, table in zip(task.memory, tables, strict=False)}
+    aligned = tuple((build, units.get(build, piece)) for build, piece in task.chunk.aligned)
+    return replace(task.chunk, source=units.get(SOURCE, task.chunk.source), aligned=aligned)
+
+
+def _report(topic: str, query: str, key: str, event: dict[str, Any]) -> None:
+    from distributed import get_worker
+
+    worker = get_worker()
+    worker.log_event(
+        topic, {**event, "query": query, "key": key, "worker": str(worker.name), "address": worker.address}
+    )

@@ -1,0 +1,143 @@
+"""What a worker process has: its engine, its thread pools, and the build sides that its threads share."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import weakref
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+
+from hybridq.engines.protocol import BuildSide, Engine
+from hybridq.errors import ConfigurationError, DeviceUnavailable
+
+MAX_BUILD_SIDES = 64
+"""Build sides that a worker process keeps at most; the least recently used one goes first."""
+
+
+def dask_setup(worker: Any) -> None:
+    """Prepare the process (Dask calls it, since workers are started with ``--preload hybridq.dispatch.worker``)."""
+    import hybridq.dispatch.tasks  # noqa: F401 -- so that the first task need not wait for it
+
+    prepare_process()
+    if os.environ.get("HYBRIDQ_ENGINE", "cpu") != "cuda":
+        engine_for_worker("gpu" if "GPU" in (worker.state.total_resources or {}) else "cpu")
+
+
+@lru_cache(maxsize=1)
+def prepare_process() -> None:
+    """Set Arrow's pools to one thread: the tasks that run side by side are the parallelism."""
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(2)
+
+
+@lru_cache(maxsize=2)
+def engine_for_worker(kind: str) -> Engine:
+    """Return this process's engine for chunks of one kind of device.
+
+    A GPU worker's engine is what ``HYBRIDQ_ENGINE`` says: ``cuda`` (the default) or ``simulated``, the latter with
+    ``HYBRIDQ_DEVICE_MEMORY`` bytes and ``HYBRIDQ_SIMULATED_SPEED``.
+
+    Raises
+    ------
+    DeviceUnavailable
+        The worker has no such device, or this version has no engine for it.
+    """
+    prepare_process()
+    if kind == "cpu":
+        from hybridq.engines.cpu import CpuEngine
+
+        return CpuEngine()
+    name = os.environ.get("HYBRIDQ_ENGINE", "cuda")
+    if name == "simulated":
+        from hybridq.testing.simulated import SimulatedGpuEngine
+
+        limit = int(os.environ.get("HYBRIDQ_DEVICE_MEMORY") or 2 * 2**30)
+        return SimulatedGpuEngine(limit, float(os.environ.get("HYBRIDQ_SIMULATED_SPEED") or 1))
+    if name == "cuda":
+        raise DeviceUnavailable("the engine cuda is not in this version: GPU workers can only be simulated ones")
+    raise ConfigurationError(f"HYBRIDQ_ENGINE must be cuda or simulated on a GPU worker, not {name!r}")
+
+
+def describe() -> dict[str, Any]:
+    """Tell what hybridq finds on this worker."""
+    from hybridq import __version__
+
+    engine = os.environ.get("HYBRIDQ_ENGINE", "")
+    memory = os.environ.get("HYBRIDQ_DEVICE_MEMORY", "")
+    return {
+        "version": __version__,
+        "engine": engine,
+        "device_memory": int(memory) if memory else None,
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+    }
+
+
+class _Entry:
+    """A build side, or the place where one thread is making it."""
+
+    __slots__ = ("build", "lock", "table")
+
+    def __init__(self, table: weakref.ref[pa.Table]) -> None:
+        self.table = table
+        self.lock = threading.Lock()
+        self.build: BuildSide | None = None
+
+
+class BuildCache:
+    """Build sides by the table they are made from, one for all threads.
+
+    A build side lives as long as its table: Dask drops the table once the query has released it (or has moved it to
+    disk), and the build side goes with it.
+
+    Parameters
+    ----------
+    capacity : int
+        Build sides to keep at most.
+    """
+
+    def __init__(self, capacity: int = MAX_BUILD_SIDES) -> None:
+        self._capacity = capacity
+        self._lock = threading.RLock()  # a table may be collected, and its entry dropped, while the lock is held
+        self._entries: dict[tuple[int, str], _Entry] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, table: pa.Table, label: str, make: Callable[[], BuildSide]) -> BuildSide:
+        """Return the build side of ``table``; ``make`` is called by the first thread that asks, the others wait for it.
+
+        Parameters
+        ----------
+        table : pyarrow.Table
+            What the build side is made from.
+        label : str
+            Tells apart build sides of one table (other keys, another engine).
+        make : callable
+            Makes the build side.
+        """
+        key = (id(table), label)
+        with self._lock:
+            entry = self._entries.pop(key, None)
+            if entry is None or entry.table() is not table:
+                entry = _Entry(weakref.ref(table, lambda _: self._drop(key)))
+            self._entries[key] = entry  # at the end: the most recently used
+            while len(self._entries) > self._capacity:
+                del self._entries[next(iter(self._entries))]
+        with entry.lock:
+            if entry.build is None:
+                entry.build = make()
+            return entry.build
+
+    def _drop(self, key: tuple[int, str]) -> None:
+        with self._lock:
+            self._entries.pop(key, None)
+
+
+BUILD_SIDES = BuildCache()
+"""The build sides of this process."""

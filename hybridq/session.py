@@ -1,0 +1,431 @@
+"""The public face: connect to a cluster, register data, run queries."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import uuid
+import weakref
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from hybridq.config import Config
+from hybridq.errors import ClusterUnreachable, ConfigurationError, ExecutionError, QueryCancelled, RequestError
+from hybridq.report import Report, StageReport
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+    from hybridq.deploy import LocalCluster
+    from hybridq.dispatch.devices import Device
+    from hybridq.dispatch.driver import Driver
+    from hybridq.dispatch.progress import Progress
+    from hybridq.explain import Explanation
+    from hybridq.physical.stages import PhysicalPlan
+    from hybridq.plan.nodes import Plan
+
+WAIT_SECONDS = 0.2
+"""How long a wait lasts before it looks for Ctrl-C again."""
+
+CANCEL_SECONDS = 10.0
+"""Seconds that Ctrl-C waits for the cluster to free what the query had."""
+
+
+def connect(cluster: str | os.PathLike[str] | Mapping[str, Any] | None = None, **options: Any) -> Session:
+    """Start a cluster on this machine, or attach to one that runs.
+
+    Parameters
+    ----------
+    cluster : str, path, dict or None
+        ``None``: start workers for all cores of this machine. A scheduler's address (``tcp://host:8786``): attach to
+        it. A cluster file (``cluster/local.yaml``) or a dict of the same form: start what it describes.
+    **options
+        Settings by name (see ``hybridq.config.Config``), such as ``cpu_chunk_rows=500_000``.
+
+    Returns
+    -------
+    Session
+        To be closed, or used as a context manager; a cluster that was started here ends with it.
+
+    Raises
+    ------
+    ConfigurationError
+        An option or the cluster's description makes no sense.
+    ClusterUnreachable
+        No scheduler answers at the address within ``connect_timeout`` seconds, or the cluster did not start.
+    DeviceUnavailable
+        The cluster has no worker that hybridq can use; the message tells how to start some.
+    """
+    from hybridq import deploy
+    from hybridq.topology import default_topology, load_topology
+
+    config = Config.load(**options)
+    if isinstance(cluster, str) and "://" in cluster:
+        return Session(cluster, config)
+    topology = default_topology() if cluster is None else load_topology(cluster)
+    local = deploy.start(topology, config.stall_timeout)
+    try:
+        import distributed  # noqa: F401 -- takes half a second, in which the cluster starts
+
+        local.wait_until_ready()
+        return Session(local.address, config, local)
+    except BaseException:
+        local.close()
+        raise
+
+
+class Session:
+    """A connection to a cluster, and the tables registered with it. Made by ``connect``.
+
+    Attributes
+    ----------
+    address : str
+        Address of the scheduler.
+    config : Config
+    """
+
+    def __init__(self, address: str, config: Config, cluster: LocalCluster | None = None) -> None:
+        from hybridq.catalog import Catalog
+        from hybridq.dispatch import connection
+
+        self.address = address
+        self.config = config
+        self._connection = connection.Connection(address, config.connect_timeout, direct=cluster is not None)
+        self._catalog = Catalog()
+        # Also when the session is forgotten, and at the interpreter's end.
+        self._finalizer = weakref.finalize(self, _close, self._connection, cluster)
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "open" if self._finalizer.alive else "closed"
+        return f"<Session {self.address} {state}, tables: {', '.join(self._catalog.schemas()) or 'none'}>"
+
+    def close(self) -> None:
+        """Disconnect; stop the cluster if this session started it. May be called twice."""
+        self._finalizer()
+
+    # --- data ------------------------------------------------------------------------------------------------------
+
+    def register(self, name: str, source: Any) -> None:
+        """Make data known as a table.
+
+        Parameters
+        ----------
+        name : str
+            What queries call it.
+        source : str, path, list, pyarrow.Table or pandas.DataFrame
+            A Parquet file, a folder of them, a glob, a list of files, an fsspec URL, or a table in memory. Workers must
+            see files under the same paths.
+
+        Raises
+        ------
+        DataError
+            The data is missing, is not Parquet, or its files have different schemas.
+        """
+        self._catalog.register(name, source)
+
+    def register_folder(self, directory: str | os.PathLike[str]) -> tuple[str, ...]:
+        """Register each ``NAME.parquet`` and each folder ``NAME/`` of Parquet files as table NAME; return the names."""
+        return self._catalog.register_folder(directory)
+
+    def devices(self) -> list[Device]:
+        """Return the devices that the cluster has now."""
+        return self._connection.devices()
+
+    # --- queries ---------------------------------------------------------------------------------------------------
+
+    def sql(self, text: str) -> Query:
+        """Plan a SQL query; it runs when it is collected or submitted.
+
+        Raises
+        ------
+        SqlError, UnknownTable, UnknownColumn, AmbiguousColumn, Unsupported
+            The text cannot be planned.
+        """
+        from hybridq.frontend.sql import plan_sql
+
+        start = time.perf_counter()
+        return Query(self, plan_sql(text, self._catalog.schemas()), text, start)
+
+    def substrait(self, plan: str | os.PathLike[str] | bytes | Mapping[str, Any]) -> Query:
+        """Take a Substrait plan: a file (JSON or binary), or its content as bytes or a dict.
+
+        Raises
+        ------
+        PlanFormatError
+            It is not Substrait.
+        UnknownTable, UnknownColumn, Unsupported
+            It cannot be planned.
+        """
+        from hybridq.frontend.substrait import load_substrait, plan_substrait
+
+        start = time.perf_counter()
+        text = "substrait"
+        if isinstance(plan, (str, os.PathLike)):
+            text = os.fspath(plan)
+            plan = load_substrait(text)
+        content = plan if isinstance(plan, bytes) else dict(plan)
+        return Query(self, plan_substrait(content, self._catalog.schemas()), text, start)
+
+    def query(self, frame: Any) -> Query:
+        """Take a query made with the builder (``hybridq.scan(...)``)."""
+        start = time.perf_counter()
+        if not hasattr(frame, "to_plan"):
+            raise RequestError(
+                f"query takes what hybridq.scan(...) makes, not {type(frame).__name__}; SQL goes to sql()"
+            )
+        plan: Plan = frame.to_plan(self._catalog.schemas())
+        return Query(self, plan, "builder", start)
+
+
+def _close(connection: Any, cluster: LocalCluster | None) -> None:
+    try:
+        connection.close()
+    finally:
+        if cluster is not None:
+            cluster.close()
+
+
+class Query:
+    """A planned query. It may be run any number of times."""
+
+    def __init__(self, session: Session, plan: Plan, text: str, start: float) -> None:
+        from hybridq.physical.stages import plan_stages
+        from hybridq.plan.rules import optimize
+
+        self._session = session
+        self._text = text
+        catalog = session._catalog
+        self._physical: PhysicalPlan = plan_stages(optimize(plan, catalog.table), catalog, session.config)
+        self._plan_seconds = time.perf_counter() - start
+
+    def __repr__(self) -> str:
+        return f"<Query {' '.join(self._text.split())[:60]!r}: {', '.join(self._physical.names)}>"
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Return the names and types of the answer's columns."""
+        import pyarrow as pa
+
+        pairs = zip(self._physical.names, self._physical.schema, strict=True)
+        return pa.schema([pa.field(name, field.type) for name, field in pairs])
+
+    def explain(self, mode: str = "auto", analyze: bool = False) -> Explanation:
+        """Describe the stages: where each runs, why, how its joins work, and what is estimated.
+
+        Parameters
+        ----------
+        mode : str
+            ``auto``, ``cpu``, ``gpu`` or ``cop``.
+        analyze : bool
+            Run the query, and put what happened beside it.
+
+        Returns
+        -------
+        Explanation
+            Prints as a tree; has ``to_json``.
+
+        Raises
+        ------
+        DeviceUnavailable
+            The mode needs a kind of device that the cluster does not have.
+        """
+        from hybridq import explain
+        from hybridq.placement.modes import check_mode, decide
+
+        if analyze:
+            report = self.collect(mode=mode).report
+        else:
+            decisions = decide(
+                self._physical.stages, check_mode(mode), self._session._connection.slots(), self._session.config
+            )
+            report = Report(self._text, mode)
+            titles = {stage.id: stage.title for stage in self._physical.stages}
+            report.stages += [
+                StageReport(each.stage, titles[each.stage], each.mode, each.reason, each.predicted_s)
+                for each in decisions
+            ]
+        engines: dict[str, str] = {device.kind: device.engine for device in self._session.devices()}
+        return explain.explain(self._physical, report, engines=engines, analyzed=analyze)
+
+    def submit(self, mode: str = "auto", strict: bool = False) -> Handle:
+        """Start the query and return at once.
+
+        Parameters
+        ----------
+        mode : str
+            ``auto`` decides stage by stage; ``cpu``, ``gpu`` and ``cop`` (both at the same time) force every stage.
+        strict : bool
+            A chunk that would have to move to another kind of device is an error.
+
+        Raises
+        ------
+        ConfigurationError
+            There is no such mode.
+        DeviceUnavailable
+            The mode needs a kind of device that the cluster does not have.
+        """
+        from hybridq.dispatch.driver import Driver
+        from hybridq.placement.modes import check_mode, decide
+
+        session = self._session
+        if not session._finalizer.alive:
+            raise ExecutionError("the session is closed")
+        start = time.perf_counter()
+        decisions = decide(self._physical.stages, check_mode(mode), session._connection.slots(), session.config)
+        name = uuid.uuid4().hex
+        report = Report(self._text, mode, {"plan": self._plan_seconds})
+        executor = session._connection.executor(name)
+        driver = Driver(executor, self._physical, session._catalog, session.config, decisions, name, report, strict)
+        return Handle(driver, self, report, start, lambda: session._connection.forget(name))
+
+    def collect(self, mode: str = "auto", strict: bool = False, progress: bool = False) -> Result:
+        """Run the query and return its answer.
+
+        Parameters
+        ----------
+        mode, strict
+            See ``submit``.
+        progress : bool
+            Show a progress bar on standard error, if that is a terminal.
+
+        Raises
+        ------
+        ExecutionError
+            It failed; there is no partial answer.
+        KeyboardInterrupt
+            After Ctrl-C, once the query has been cancelled; the session remains usable.
+        """
+        from hybridq.dispatch.progress import progress_bar
+
+        handle = self.submit(mode, strict)
+        try:
+            with progress_bar(handle.progress, progress):
+                return handle.result()
+        except KeyboardInterrupt:
+            handle.cancel()
+            handle.wait(CANCEL_SECONDS)
+            raise
+
+
+class Handle:
+    """A query that runs in the background."""
+
+    def __init__(self, driver: Driver, query: Query, report: Report, start: float, finished: Any) -> None:
+        self._driver = driver
+        self._query = query
+        self._report = report
+        self._start = start
+        self._finished = finished
+        self._done = threading.Event()
+        self._table: pa.Table | None = None
+        self._error: BaseException | None = None
+        threading.Thread(target=self._run, name="hybridq-driver", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self._table = self._driver.run()
+            elapsed = time.perf_counter() - self._start
+            self._report.seconds["execute"] = elapsed
+            self._report.seconds["total"] = self._report.seconds["plan"] + elapsed
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._finished()
+            self._done.set()
+
+    def progress(self) -> Progress:
+        """Return how far the query has come."""
+        return self._driver.progress()
+
+    def cancel(self) -> None:
+        """Stop the query and free what it has on the cluster. Does nothing once it has finished."""
+        if not self._done.is_set():
+            self._driver.cancel()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the query has ended, well or not; return whether it has."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self._done.is_set():
+            left = WAIT_SECONDS if deadline is None else min(WAIT_SECONDS, deadline - time.monotonic())
+            if left <= 0:
+                return False
+            self._done.wait(left)
+        return True
+
+    def result(self, timeout: float | None = None) -> Result:
+        """Wait for the answer.
+
+        Parameters
+        ----------
+        timeout : float or None
+            Seconds.
+
+        Raises
+        ------
+        TimeoutError
+            It is not there yet; the query goes on.
+        QueryCancelled
+            The query was cancelled.
+        ExecutionError
+            It failed.
+        """
+        if not self.wait(timeout):
+            raise TimeoutError(f"the query has not finished within {timeout:g} s")
+        if self._error is not None:
+            raise self._error
+        return Result(cast("pa.Table", self._table), self._query.schema, self._report)
+
+
+class Result:
+    """An answer, in memory.
+
+    Attributes
+    ----------
+    report : Report
+        Where everything ran, and why.
+    """
+
+    def __init__(self, table: pa.Table, schema: pa.Schema, report: Report) -> None:
+        import pyarrow as pa
+
+        if table.schema.types != schema.types:
+            raise ExecutionError(f"the answer's types are {table.schema.types}, and the plan declares {schema.types}")
+        # Names may repeat, as SQL allows.
+        self._table = pa.Table.from_arrays(table.columns, schema=schema) if schema.names else table
+        self.report = report
+
+    def __len__(self) -> int:
+        return int(self._table.num_rows)
+
+    def __repr__(self) -> str:
+        return f"<Result {self._table.num_rows} rows: {', '.join(self._table.column_names)}>"
+
+    def to_arrow(self) -> pa.Table:
+        """Return the answer as an Arrow table, with exactly the plan's types."""
+        return self._table
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the answer as a pandas frame with Arrow-backed columns, which keep decimals, dates and NULL."""
+        import pandas as pd
+
+        return cast("pd.DataFrame", self._table.to_pandas(types_mapper=pd.ArrowDtype))
+
+
+__all__ = [
+    "ClusterUnreachable",
+    "ConfigurationError",
+    "Handle",
+    "Query",
+    "QueryCancelled",
+    "Result",
+    "Session",
+    "connect",
+]

@@ -1,0 +1,211 @@
+"""A simulated GPU: the CPU engine behind a memory limit, for machines that have no GPU.
+
+It exercises everything that a GPU brings into a query's life: a second kind of worker, chunks of another size, a chunk
+that does not fit the device's memory. It computes on the CPU, so its times say nothing about a real GPU, and every
+report calls it ``simulated gpu``.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from hybridq.engines.protocol import BuildSide, Engine, Frame, ProbeKind, ReadRequest
+from hybridq.errors import DeviceOutOfMemory
+from hybridq.plan.expressions import AggregateCall, Expression, NamedExpression, SortKey
+from hybridq.types import Schema
+
+Held = TypeVar("Held", Frame, BuildSide)
+
+
+class SimulatedMemory:
+    """Counts the bytes of live frames and build sides against a limit.
+
+    Parameters
+    ----------
+    limit : int
+        Bytes.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._lock = threading.RLock()  # a frame may be collected while the lock is held
+        self._used = 0
+        self._peak = 0
+
+    @property
+    def used(self) -> int:
+        """Return the bytes held now."""
+        return self._used
+
+    @property
+    def peak(self) -> int:
+        """Return the most bytes held since the last ``reset_peak``."""
+        return self._peak
+
+    def reset_peak(self) -> None:
+        """Start measuring the peak anew."""
+        with self._lock:
+            self._peak = self._used
+
+    def reserve(self, wanted: int, what: str) -> None:
+        """Take ``wanted`` bytes.
+
+        Raises
+        ------
+        DeviceOutOfMemory
+            Fewer are free.
+        """
+        with self._lock:
+            free = self.limit - self._used
+            if wanted > free:
+                raise DeviceOutOfMemory(
+                    f"out of memory on the simulated GPU: {what} wants {wanted} bytes, {free} of {self.limit} are free",
+                    wanted,
+                    free,
+                )
+            self._used += wanted
+            self._peak = max(self._peak, self._used)
+
+    def release(self, size: int) -> None:
+        """Give bytes back."""
+        with self._lock:
+            self._used -= size
+
+
+class _OnDevice:
+    """A frame or build side of the CPU engine whose bytes count as device memory while it lives."""
+
+    def __init__(self, held: Any, memory: SimulatedMemory, what: str) -> None:
+        size = held.nbytes
+        memory.reserve(size, what)
+        self.held = held
+        self.rows: int = held.rows
+        self.nbytes: int = size
+        weakref.finalize(self, memory.release, size).atexit = False
+
+
+class SimulatedGpuEngine:
+    """The operators of the CPU engine, with a GPU's limits.
+
+    Each operator's result counts with the bytes it refers to, also where it shares them with its input, so the account
+    is an upper bound of what the CPU engine really holds.
+
+    Parameters
+    ----------
+    memory_limit : int
+        Bytes of the simulated device.
+    speed : float
+        Above 0 and at most 1: at 0.5 every chunk takes twice as long, by sleeping. It cannot be made faster than the
+        CPU that it runs on.
+    inner : Engine or None
+        The engine that computes; by default a ``CpuEngine``.
+    """
+
+    name = "simulated gpu"
+
+    def __init__(self, memory_limit: int, speed: float = 1.0, inner: Engine | None = None) -> None:
+        if not 0 < speed <= 1:
+            raise ValueError(f"the speed of a simulated GPU must be above 0 and at most 1, not {speed}")
+        if inner is None:
+            from hybridq.engines.cpu import CpuEngine
+
+            inner = CpuEngine()
+        self._inner = inner
+        self._speed = speed
+        self._thread = threading.local()
+        self.memory = SimulatedMemory(memory_limit)
+
+    def _run(self, what: str, operation: Callable[[], Any]) -> Any:
+        """Compute and note how long it took: the sleep comes at the end of the chunk."""
+        start = time.perf_counter()
+        try:
+            return operation()
+        except MemoryError as error:
+            free = self.memory.limit - self.memory.used
+            raise DeviceOutOfMemory(f"out of memory on the simulated GPU in {what}: {error}", 0, free) from error
+        finally:
+            self._thread.busy = getattr(self._thread, "busy", 0.0) + time.perf_counter() - start
+
+    def _frame(self, what: str, operation: Callable[[], Any]) -> Frame:
+        return _OnDevice(self._run(what, operation), self.memory, what)
+
+    def read(self, request: ReadRequest) -> Frame:
+        """Read row groups; see ``Engine``."""
+        return self._frame("reading the chunk", lambda: self._inner.read(request))
+
+    def from_arrow(self, table: pa.Table) -> Frame:
+        """Take over an Arrow table; see ``Engine``."""
+        return self._frame("copying a table to the device", lambda: self._inner.from_arrow(table))
+
+    def to_arrow(self, frame: Frame, schema: Schema) -> pa.Table:
+        """Give the frame's columns, and make up for the simulated speed; see ``Engine``."""
+        table = self._run("copying the result", lambda: self._inner.to_arrow(_unwrap(frame), schema))
+        busy, self._thread.busy = self._thread.busy, 0.0
+        if self._speed < 1:
+            time.sleep(busy * (1 / self._speed - 1))
+        return table
+
+    def concatenate(self, frames: Sequence[Frame]) -> Frame:
+        """Put frames one below the other; see ``Engine``."""
+        return self._frame("concatenation", lambda: self._inner.concatenate([_unwrap(frame) for frame in frames]))
+
+    def slice(self, frame: Frame, offset: int, count: int | None) -> Frame:
+        """Return some rows; see ``Engine``."""
+        return self._frame("slicing", lambda: self._inner.slice(_unwrap(frame), offset, count))
+
+    def filter(self, frame: Frame, predicate: Expression) -> Frame:
+        """Keep rows for which the predicate is true; see ``Engine``."""
+        return self._frame("a filter", lambda: self._inner.filter(_unwrap(frame), predicate))
+
+    def project(self, frame: Frame, expressions: Sequence[NamedExpression]) -> Frame:
+        """Compute new columns; see ``Engine``."""
+        return self._frame("a projection", lambda: self._inner.project(_unwrap(frame), expressions))
+
+    def build(self, frame: Frame, keys: Sequence[str]) -> BuildSide:
+        """Make the build side of a join; see ``Engine``."""
+        what = "a join's build side"
+        return _OnDevice(self._run(what, lambda: self._inner.build(_unwrap(frame), keys)), self.memory, what)
+
+    def count_matches(self, frame: Frame, build: BuildSide, keys: Sequence[Expression]) -> int:
+        """Count the pairs of an inner join; see ``Engine``."""
+        found = self._run("a join", lambda: self._inner.count_matches(_unwrap(frame), _unwrap(build), keys))
+        return int(found)
+
+    def probe(
+        self,
+        frame: Frame,
+        build: BuildSide,
+        kind: ProbeKind,
+        keys: Sequence[Expression],
+        residual: Expression | None,
+        output: Sequence[str],
+    ) -> Frame:
+        """Join with a build side; see ``Engine``."""
+        return self._frame(
+            "a join", lambda: self._inner.probe(_unwrap(frame), _unwrap(build), kind, keys, residual, output)
+        )
+
+    def aggregate(self, frame: Frame, groups: Sequence[NamedExpression], aggregates: Sequence[AggregateCall]) -> Frame:
+        """Group and aggregate; see ``Engine``."""
+        return self._frame("an aggregate", lambda: self._inner.aggregate(_unwrap(frame), groups, aggregates))
+
+    def sort(self, frame: Frame, keys: Sequence[SortKey]) -> Frame:
+        """Order rows; see ``Engine``."""
+        return self._frame("a sort", lambda: self._inner.sort(_unwrap(frame), keys))
+
+    def top_k(self, frame: Frame, keys: Sequence[SortKey], count: int) -> Frame:
+        """Return the first rows in order; see ``Engine``."""
+        return self._frame("a top-k", lambda: self._inner.top_k(_unwrap(frame), keys, count))
+
+
+def _unwrap(held: Held) -> Held:
+    if not isinstance(held, _OnDevice):
+        raise TypeError(f"{type(held).__name__} is not on the simulated GPU")
+    inner: Held = held.held
+    return inner

@@ -1,0 +1,225 @@
+"""What a cluster consists of: groups of CPU and GPU workers, read from YAML or a dict and checked strictly.
+
+``hybridq.deploy`` starts what is described here. Nothing in this module talks to Dask.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from hybridq.errors import ConfigurationError
+
+Kind = Literal["cpu", "gpu"]
+EngineName = Literal["cpu", "cuda", "simulated"]
+
+DEFAULT_DEVICE_MEMORY = 2 * 2**30
+"""Bytes of a simulated GPU's memory where the description does not say."""
+
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", re.IGNORECASE)
+_POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerGroup:
+    """Worker processes that are alike.
+
+    Attributes
+    ----------
+    kind : str
+        ``cpu`` or ``gpu``.
+    engine : str
+        ``cpu``; for GPU workers ``cuda`` (a real GPU) or ``simulated`` (a stand-in that computes on the CPU).
+    processes : int or None
+        ``None``: as many as the machine has room for (CPU), or one for each GPU found.
+    threads : int
+        Tasks that one process runs at the same time; also its amount of the Dask resource ``CPU`` or ``GPU``.
+    memory : int or None
+        Bytes of main memory for each process; ``None``: an equal share of three quarters of the machine's memory.
+    device_memory : int or None
+        Bytes of device memory that a GPU worker may use.
+    speed : float
+        Speed of a simulated GPU relative to a thread of a CPU worker, at most 1: it is slowed down by sleeping.
+    """
+
+    kind: Kind
+    engine: EngineName
+    processes: int | None
+    threads: int
+    memory: int | None = None
+    device_memory: int | None = None
+    speed: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """A whole cluster on one machine.
+
+    Attributes
+    ----------
+    workers : tuple of WorkerGroup
+    host : str
+        Address that the scheduler listens on.
+    port : int
+        0: any free port.
+    dashboard : bool
+        Serve Dask's dashboard (needs bokeh).
+    """
+
+    workers: tuple[WorkerGroup, ...]
+    host: str = "127.0.0.1"
+    port: int = 0
+    dashboard: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data, ready for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_plain(cls, data: Mapping[str, Any]) -> Topology:
+        """Rebuild from what ``to_dict`` returned."""
+        return cls(**{**data, "workers": tuple(WorkerGroup(**group) for group in data["workers"])})
+
+
+def default_topology() -> Topology:
+    """Return CPU workers of two threads each, for all cores of this machine, and one worker for each GPU found.
+
+    >>> default_topology().workers[0].threads in (1, 2)
+    True
+    """
+    cores = available_cores()
+    groups = [WorkerGroup("cpu", "cpu", max(cores // 2, 1), min(cores, 2))]
+    return Topology(tuple(groups))
+
+
+def available_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def find_gpus() -> list[str]:
+    """Return the names or numbers of the NVIDIA GPUs that this process may use, as the driver lists them."""
+    found = sorted(path.name for path in Path("/dev").glob("nvidia[0-9]*"))
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return found
+    return [name for name in visible.split(",") if name.strip() not in ("", "-1")] if found else []
+
+
+def load_topology(source: str | os.PathLike[str] | Mapping[str, Any]) -> Topology:
+    """Read a cluster description from a YAML file or a dict.
+
+    Raises
+    ------
+    ConfigurationError
+        The file is missing or no YAML, or a key or value makes no sense; the message names it.
+    """
+    if isinstance(source, Mapping):
+        return _parse(source, "cluster description")
+    path = _resolve(Path(source))
+    try:
+        text = path.read_text()
+    except OSError as error:
+        raise ConfigurationError(f"cannot read cluster file {path}: {error.strerror}") from None
+    import yaml
+
+    try:
+        data = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        detail = " ".join(str(error).split())
+        raise ConfigurationError(f"cluster file {path} is not valid YAML: {detail}") from None
+    return _parse(data, f"cluster file {path}")
+
+
+def _resolve(path: Path) -> Path:
+    """Return the file meant by ``cluster/NAME.yaml``: one that exists, else the one that comes with the package."""
+    package = Path(__file__).parent
+    candidates = [path]
+    if not path.is_absolute():
+        candidates += [package / path, package.parent / path]
+    return next((candidate for candidate in candidates if candidate.is_file()), path)
+
+
+def _parse(data: Any, where: str) -> Topology:
+    root = _mapping(data, where, {"scheduler", "workers"})
+    scheduler = _mapping(root.get("scheduler") or {}, f"{where}, scheduler", {"host", "port", "dashboard"})
+    groups = root.get("workers")
+    if not isinstance(groups, list) or not groups:
+        raise ConfigurationError(f"{where}: workers must be a list with at least one group")
+    topology = Topology(tuple(_group(group, f"{where}, workers[{i}]") for i, group in enumerate(groups)))
+    host = scheduler.get("host", topology.host)
+    if not isinstance(host, str) or not host:
+        raise ConfigurationError(f"{where}, scheduler: host must be a name or an address, not {host!r}")
+    dashboard = scheduler.get("dashboard", False)
+    if not isinstance(dashboard, bool):
+        raise ConfigurationError(f"{where}, scheduler: dashboard must be true or false, not {dashboard!r}")
+    port = _integer(scheduler.get("port", 0), f"{where}, scheduler: port", minimum=0)
+    return replace(topology, host=host, port=port, dashboard=dashboard)
+
+
+def _group(data: Any, where: str) -> WorkerGroup:
+    kind = data.get("kind") if isinstance(data, Mapping) else None
+    allowed = {"kind", "processes", "threads", "memory"}
+    if kind == "gpu":
+        allowed |= {"engine", "device_memory", "speed"}
+    group = _mapping(data, where, allowed)
+    if kind not in ("cpu", "gpu"):
+        raise ConfigurationError(f"{where}: kind must be cpu or gpu, not {kind!r}")
+    engine: EngineName = "cpu"
+    if kind == "gpu":
+        engine = group.get("engine", "cuda")
+        if engine not in ("cuda", "simulated"):
+            raise ConfigurationError(f"{where}: engine must be cuda or simulated, not {engine!r}")
+    threads = _integer(group.get("threads", min(available_cores(), 2) if kind == "cpu" else 1), f"{where}: threads")
+    processes = group.get("processes", "auto")
+    device_memory = _size(group.get("device_memory", "auto"), f"{where}: device_memory")
+    if engine == "simulated":
+        device_memory = device_memory or DEFAULT_DEVICE_MEMORY
+        processes = 1 if processes == "auto" else processes
+    speed = group.get("speed", 1.0)
+    if isinstance(speed, bool) or not isinstance(speed, (int, float)) or not 0 < speed <= 1:
+        raise ConfigurationError(
+            f"{where}: speed must be above 0 and at most 1 (a simulated GPU computes on the CPU and can only be slowed "
+            f"down), not {speed!r}"
+        )
+    return WorkerGroup(
+        kind=kind,
+        engine=engine,
+        processes=None if processes == "auto" else _integer(processes, f"{where}: processes"),
+        threads=threads,
+        memory=_size(group.get("memory", "auto"), f"{where}: memory"),
+        device_memory=device_memory,
+        speed=float(speed),
+    )
+
+
+def _mapping(data: Any, where: str, allowed: set[str]) -> Mapping[str, Any]:
+    if not isinstance(data, Mapping):
+        raise ConfigurationError(f"{where}: expected keys {', '.join(sorted(allowed))}, not {data!r}")
+    for key in data:
+        if key not in allowed:
+            raise ConfigurationError(f"{where}: unknown key {key!r}: the keys are {', '.join(sorted(allowed))}")
+    return data
+
+
+def _integer(value: Any, where: str, minimum: int = 1) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+        raise ConfigurationError(f"{where} must be a whole number of at least {minimum}, not {value!r}")
+    return value
+
+
+def _size(value: Any, where: str) -> int | None:
+    """Read bytes from a number, a text such as ``2GiB`` or ``512 MB``, or ``auto``."""
+    if value == "auto":
+        return None
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    match = _SIZE.fullmatch(value) if isinstance(value, str) else None
+    if match is None or float(match[1]) <= 0:
+        raise ConfigurationError(f"{where} must be auto or a size such as 2GiB, not {value!r}")
+    base = 1024 if match[3] else 1000
+    return int(float(match[1]) * base ** _POWER[match[2].lower()])
