@@ -1,0 +1,292 @@
+"""The ``hybridq`` command.
+
+Every error is one line on standard error that starts with ``error:`` (details may follow), never a traceback, unless
+``HYBRIDQ_DEBUG=1``. Exit codes: 0 done, 2 the request is wrong, 1 it failed while running, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from hybridq import __version__
+from hybridq.errors import ExecutionError, HybridqError, RequestError
+
+# Everything else is imported where it is used: `hybridq --help` must not wait for Arrow or Dask.
+if TYPE_CHECKING:
+    from hybridq.session import Query, Session
+
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name="hybridq",
+    help="Run SQL over Parquet on CPUs and GPUs at the same time, on a Dask cluster.",
+    invoke_without_command=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+tpch_app = typer.Typer(help="TPC-H data.", invoke_without_command=True, rich_markup_mode=None)
+cluster_app = typer.Typer(help="Clusters.", invoke_without_command=True, rich_markup_mode=None)
+app.add_typer(tpch_app, name="tpch")
+app.add_typer(cluster_app, name="cluster")
+
+
+class Mode(StrEnum):
+    """Which devices run the stages."""
+
+    auto = "auto"
+    cpu = "cpu"
+    gpu = "gpu"
+    cop = "cop"
+
+
+class OutputFormat(StrEnum):
+    """How an answer is written."""
+
+    table = "table"
+    csv = "csv"
+    json = "json"
+    parquet = "parquet"
+
+
+class ExplainFormat(StrEnum):
+    """How a plan is shown."""
+
+    text = "text"
+    json = "json"
+
+
+PlanArgument = Annotated[
+    str,
+    typer.Argument(help="A .sql file, a Substrait .json or .bin, a shipped name (tpch/q03), or - for SQL on stdin."),
+]
+DataOption = Annotated[
+    Path, typer.Option("--data", help="Folder: each NAME.parquet and each folder NAME/ of Parquet files is a table.")
+]
+ClusterOption = Annotated[
+    str | None,
+    typer.Option("--cluster", help="A scheduler's address (tcp://...) or a cluster file; started here if left out."),
+]
+ModeOption = Annotated[Mode, typer.Option("--mode", help="auto decides stage by stage; the others force every stage.")]
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"hybridq {__version__}")
+        raise typer.Exit
+
+
+@tpch_app.callback()
+@cluster_app.callback()
+def group(context: typer.Context) -> None:
+    """Show help when no command is given."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.callback()
+def options(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Hold the options of the command itself."""
+    group(context)
+
+
+@app.command()
+def demo(
+    scale_factor: Annotated[float, typer.Option("--sf", help="TPC-H scale factor of the data that it makes.")] = 1.0,
+    cluster: ClusterOption = None,
+) -> None:
+    """TPC-H Q1 and Q3 on made data, in every mode, each answer checked against DuckDB."""
+    from hybridq.demo import run_demo
+
+    if not run_demo(scale_factor, cluster):
+        raise typer.Exit(1)
+
+
+@app.command()
+def run(
+    plan: PlanArgument,
+    data: DataOption,
+    mode: ModeOption = Mode.auto,
+    cluster: ClusterOption = None,
+    form: Annotated[OutputFormat, typer.Option("--format", help="Of the answer.")] = OutputFormat.table,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the answer to this file.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write where everything ran, and why, to this JSON file.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Fail rather than move a chunk to another device.")] = False,
+    progress: Annotated[
+        bool | None, typer.Option("--progress/--no-progress", help="Show progress; the default on a terminal.")
+    ] = None,
+) -> None:
+    """Run a query and print its answer."""
+    from hybridq.output import report_file, write_answer
+
+    if form is OutputFormat.parquet and output is None:
+        raise RequestError("--format parquet needs a file: add -o FILE")
+    for path in (output, report):
+        if path is not None and not path.absolute().parent.is_dir():
+            raise RequestError(f"cannot write {path}: the folder {path.absolute().parent} does not exist")
+    source = _read_plan(plan)
+    with _connect(cluster, data) as session:
+        query = _query(session, source)
+        shown = sys.stderr.isatty() if progress is None else progress
+        result = query.collect(mode=mode.value, strict=strict, progress=shown)
+        write_answer(result.to_arrow(), form.value, output, sys.stdout)
+        if report is not None:
+            report_file(report, result.report.to_json())
+
+
+@app.command()
+def explain(
+    plan: PlanArgument,
+    data: DataOption,
+    mode: ModeOption = Mode.auto,
+    cluster: ClusterOption = None,
+    analyze: Annotated[bool, typer.Option("--analyze", help="Run it, and show what happened beside it.")] = False,
+    form: Annotated[ExplainFormat, typer.Option("--format", help="Of the explanation.")] = ExplainFormat.text,
+) -> None:
+    """Show a query's stages: where each runs, why, how its joins work and what is estimated."""
+    source = _read_plan(plan)
+    with _connect(cluster, data) as session:
+        explanation = _query(session, source).explain(mode=mode.value, analyze=analyze)
+        typer.echo(explanation.to_json() if form is ExplainFormat.json else str(explanation))
+
+
+@app.command()
+def devices(cluster: ClusterOption = None) -> None:
+    """List a cluster's devices."""
+    from dataclasses import asdict
+
+    import pyarrow as pa
+
+    import hybridq
+    from hybridq.output import write_answer
+
+    with hybridq.connect(cluster) as session:
+        rows = [asdict(device) for device in session.devices()]
+        write_answer(pa.Table.from_pylist(rows), "table", None, sys.stdout)
+
+
+@tpch_app.command()
+def generate(
+    scale_factor: Annotated[float, typer.Option("--sf", help="1 makes about 0.35 GB of Parquet.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder for the files; made when it does not exist.")],
+    tables: Annotated[str | None, typer.Option(help="Comma-separated names; all eight if left out.")] = None,
+) -> None:
+    """Make TPC-H tables as Parquet with tpchgen-cli; a complete earlier result is kept."""
+    from hybridq.testing import tpch
+
+    wanted = tpch.TABLES if tables is None else tuple(name.strip() for name in tables.split(","))
+    folder = tpch.generate(scale_factor, out, tables=wanted)
+    size = sum((folder / f"{table}.parquet").stat().st_size for table in wanted)
+    typer.echo(f"TPC-H at scale factor {scale_factor:g} is in {folder} ({len(wanted)} tables, {size / 1e6:,.0f} MB)")
+
+
+@cluster_app.command()
+def start(description: Annotated[str, typer.Argument(metavar="YAML", help="A cluster file.")]) -> None:
+    """Start a cluster on this machine, print its address, and serve until interrupted."""
+    from hybridq import deploy
+    from hybridq.config import Config
+    from hybridq.topology import load_topology
+
+    stops = {signal.SIGINT, signal.SIGTERM}
+    topology = load_topology(description)
+    cluster = deploy.start(topology, Config.load().stall_timeout)
+    try:
+        cluster.wait_until_ready()
+        typer.echo(cluster.address)
+        typer.echo("serving; Ctrl-C stops it", err=True)
+        sys.stdout.flush()
+        signal.pthread_sigmask(signal.SIG_BLOCK, stops)
+        while signal.sigtimedwait(stops, 0.5) is None:
+            if os.waitid(os.P_PID, cluster.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                raise ExecutionError(f"the cluster ended by itself\n{cluster.log_tail()}")
+    finally:
+        cluster.close()
+
+
+def _read_plan(plan: str) -> str | bytes:
+    """Return SQL as text, Substrait as bytes."""
+    from hybridq.shipped import find_plan
+
+    if plan == "-":
+        return _decode(sys.stdin.buffer.read(), "standard input")
+    path = find_plan(plan)
+    if path.suffix == ".sql":
+        try:
+            return _decode(path.read_bytes(), str(path))
+        except OSError as error:
+            raise RequestError(f"cannot read {path}: {error.strerror}") from None
+    from hybridq.frontend.substrait import load_substrait
+
+    message: bytes = load_substrait(path)
+    return message
+
+
+def _decode(text: bytes, name: str) -> str:
+    try:
+        return text.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise RequestError(f"{name} is not UTF-8 text") from None
+
+
+def _connect(cluster: str | None, data: Path) -> Session:
+    import hybridq
+    from hybridq.catalog import Catalog
+
+    # What is wrong with the data is said before a cluster starts; footers are cached, so nothing is read twice.
+    Catalog().register_folder(data)
+    session = hybridq.connect(cluster)
+    try:
+        session.register_folder(data)
+    except BaseException:
+        session.close()
+        raise
+    return session
+
+
+def _query(session: Session, source: str | bytes) -> Query:
+    return session.sql(source) if isinstance(source, str) else session.substrait(source)
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    if os.environ.get("HYBRIDQ_DEBUG") == "1":
+        import traceback
+
+        traceback.print_exc()
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(code)
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command and exit."""
+    try:
+        code = app(args=arguments, prog_name="hybridq", standalone_mode=False)
+        sys.stdout.flush()
+    except HybridqError as error:
+        _fail(str(error), error.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        _fail("interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        # The reader has gone (`| head`); Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except Exception as error:
+        # Usage errors of the command-line parser know how they read.
+        if hasattr(error, "format_message") and hasattr(error, "exit_code"):
+            context = getattr(error, "ctx", None)
+            hint = f" (see {context.command_path} --help)" if context is not None else ""
+            _fail(f"{error.format_message()}{hint}", error.exit_code)
+        _fail(f"{type(error).__name__}: {error} (HYBRIDQ_DEBUG=1 shows where; please report it)", 1)
+    sys.exit(code if isinstance(code, int) else 0)
