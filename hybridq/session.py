@@ -67,8 +67,9 @@ def connect(cluster: str | os.PathLike[str] | Mapping[str, Any] | None = None, *
     topology = default_topology() if cluster is None else load_topology(cluster)
     local = deploy.start(topology, config.stall_timeout)
     try:
-        import distributed  # noqa: F401 -- takes half a second, in which the cluster starts
+        from hybridq.dispatch import connection
 
+        connection.preload()  # takes half a second, in which the cluster starts
         local.wait_until_ready()
         return Session(local.address, config, local)
     except BaseException:

@@ -12,6 +12,11 @@ from hybridq.errors import ClusterUnreachable, DeviceUnavailable
 from hybridq.topology import Kind
 
 
+def preload() -> None:
+    """Import Dask now, so that a later ``Connection`` need not wait for it."""
+    import distributed  # noqa: F401
+
+
 class Connection:
     """Holds the Dask client, the list of devices, and the channel for what tasks report.
 

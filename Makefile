@@ -1,0 +1,42 @@
+# Each target works alone on a fresh clone, with Python 3.11 or newer and make.
+#   make demo    TPC-H Q1 and Q3 in every mode, checked against DuckDB
+#   make test    the test suite
+#   make lint    style and types
+#   make bench   side by side with DuckDB and dask.dataframe; options: make bench ARGS="--sf 1 --repeats 3"
+#   make clean   remove the environment and caches that this file made
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.installed
+ARGS   ?=
+
+.PHONY: help demo test lint bench install clean
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+install: $(READY)
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("hybridq needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; name another with: make PYTHON=python3.11" if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,tpch]'
+	@touch $(READY)
+
+demo: $(READY)
+	$(BIN)/hybridq demo $(ARGS)
+
+test: $(READY)
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(READY)
+	$(BIN)/python -m bench.run $(ARGS)
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
