@@ -170,10 +170,10 @@ def devices(cluster: ClusterOption = None) -> None:
 
     import pyarrow as pa
 
-    import hybridq
     from hybridq.output import write_answer
+    from hybridq.session import connect
 
-    with hybridq.connect(cluster) as session:
+    with connect(cluster) as session:
         rows = [asdict(device) for device in session.devices()]
         write_answer(pa.Table.from_pylist(rows), "table", None, sys.stdout)
 
@@ -242,12 +242,12 @@ def _decode(text: bytes, name: str) -> str:
 
 
 def _connect(cluster: str | None, data: Path) -> Session:
-    import hybridq
     from hybridq.catalog import Catalog
+    from hybridq.session import connect
 
     # What is wrong with the data is said before a cluster starts; footers are cached, so nothing is read twice.
     Catalog().register_folder(data)
-    session = hybridq.connect(cluster)
+    session = connect(cluster)
     try:
         session.register_folder(data)
     except BaseException:
