@@ -108,8 +108,8 @@ class Estimator:
                 domains[side] *= profile.domain
                 not_null *= 1 - profile.null_fraction
         # Several keys together have no more values than their table has rows.
-        left_domain = min(domains[0], self._base_rows(left))
-        right_domain = min(domains[1], self._base_rows(right))
+        left_domain = min(domains[0], self.base_rows(left))
+        right_domain = min(domains[1], self.base_rows(right))
         return not_null / max(left_domain, right_domain, 1.0)
 
     # --- rows, one method a node -----------------------------------------------------------------------------------
@@ -187,9 +187,9 @@ class Estimator:
             present *= max(right_profile.distinct, 1.0)
             domain *= max(right_profile.domain, self.expression_profile(node.left, left).domain, 1.0)
         present = min(present, self.rows(node.right))
-        return min(present / max(min(domain, self._base_rows(node.left)), present), 1.0)
+        return min(present / max(min(domain, self.base_rows(node.left)), present), 1.0)
 
-    def _base_rows(self, node: nodes.Node) -> float:
+    def base_rows(self, node: nodes.Node) -> float:
         """Return the rows of the largest table below a node, before any filter."""
         largest = 1.0
         for part in nodes.walk(node):

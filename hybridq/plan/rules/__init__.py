@@ -1,1 +1,65 @@
 """Rewrites of the logical plan, one rule a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hybridq.plan.cardinality import Estimator
+from hybridq.plan.nodes import Node, Plan
+from hybridq.plan.rules.canonical_names import canonical_names
+from hybridq.plan.rules.column_pruning import column_pruning
+from hybridq.plan.rules.constant_folding import constant_folding
+from hybridq.plan.rules.join_order import join_order
+from hybridq.plan.rules.merge_projections import merge_projections
+from hybridq.plan.rules.predicate_pushdown import predicate_pushdown
+from hybridq.plan.rules.top_k import top_k
+from hybridq.plan.statistics import TableStatistics
+
+Rule = Callable[[Node], Node] | Callable[[Node, Estimator], Node]
+
+RULES: tuple[Rule, ...] = (
+    constant_folding,
+    merge_projections,
+    predicate_pushdown,
+    merge_projections,
+    join_order,
+    merge_projections,
+    top_k,
+    column_pruning,
+    canonical_names,
+)
+"""The rules in the order they are applied; ``join_order`` also takes an estimator."""
+
+MOST_ROUNDS = 5
+"""Rounds of all rules after which a plan is taken as it is; mostly one changes it and one does not."""
+
+
+def optimize(plan: Plan, statistics: Callable[[str], TableStatistics]) -> Plan:
+    """Apply the rules until they change nothing.
+
+    Parameters
+    ----------
+    plan : Plan
+        As a front end made it.
+    statistics : callable
+        Table statistics by table name, such as ``Catalog.table``.
+
+    Returns
+    -------
+    Plan
+        With the same rows, column types and names. ``optimize`` changes it no further.
+    """
+    root = plan.root
+    estimator = Estimator(statistics)
+    for _ in range(MOST_ROUNDS):
+        changed = _round(root, estimator)
+        if changed == root:
+            break
+        root = changed
+    return Plan(root, plan.names)
+
+
+def _round(root: Node, estimator: Estimator) -> Node:
+    for rule in RULES:
+        root = rule(root, estimator) if rule is join_order else rule(root)  # type: ignore[call-arg]
+    return root

@@ -1,0 +1,124 @@
+"""Name columns by what they are, so that one query gives one plan however it was written."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from hybridq.plan.expressions import AggregateCall, Column, Expression, NamedExpression, substitute
+from hybridq.plan.naming import bounded, expression_name, unique_name
+from hybridq.plan.nodes import Aggregate, Join, Node, Project, Scan, Values
+from hybridq.plan.rules.helpers import is_identity, map_expressions
+
+
+def canonical_names(root: Node) -> Node:
+    """Rename all columns: ``table.column`` where they are read, the text of what computes them elsewhere.
+
+    The second Scan of one table, depth-first and left to right, has ``table#2.column``; a name that would repeat within
+    a schema, or on both sides of a join, gets ``#2`` appended. The keys of a join are put in order.
+
+    >>> import pyarrow as pa
+    >>> from hybridq.plan.nodes import ScanColumn, render
+    >>> scan = Scan("t", (ScanColumn("x", "a", pa.int64()),))
+    >>> node = canonical_names(Aggregate(scan, (), (AggregateCall("y", "sum", Column(pa.int64(), "x"), pa.int64()),)))
+    >>> [field.name for field in node.schema]
+    ['sum(t.a)']
+    """
+    return _Renamer().rename(root, frozenset())[0]
+
+
+_Names = dict[str, Expression]
+
+
+class _Renamer:
+    """Renames a plan from its leaves up; counts the Scans of each table."""
+
+    def __init__(self) -> None:
+        self._scans: Counter[str] = Counter()
+
+    def rename(self, node: Node, taken: frozenset[str]) -> tuple[Node, _Names]:
+        """Return a renamed node and what its columns are called now.
+
+        Parameters
+        ----------
+        node : Node
+            With whatever names.
+        taken : frozenset of str
+            Names of columns that it will be joined with.
+        """
+        if isinstance(node, Scan):
+            return self._scan(node)
+        if isinstance(node, Values):
+            return self._values(node)
+        if isinstance(node, Join):
+            return self._join(node, taken)
+        (child,) = node.inputs
+        below, names = self.rename(child, taken)
+        changed = map_expressions(node.with_inputs((below,)), lambda expression: substitute(expression, names))
+        if isinstance(changed, Project):
+            items, made = _named(changed.expressions, taken)
+            project = replace(changed, expressions=items)
+            return (below if is_identity(project) else project), made
+        if isinstance(changed, Aggregate):
+            groups, made = _named(changed.groups, taken)
+            calls: list[AggregateCall] = []
+            used = {item.name for item in groups} | taken
+            for call in changed.aggregates:
+                name = unique_name(bounded(call.text), used)
+                used.add(name)
+                calls.append(replace(call, name=name))
+                made[call.name] = Column(call.type, name)
+            return replace(changed, groups=groups, aggregates=tuple(calls)), made
+        return changed, names
+
+    def _alias(self, table: str) -> str:
+        self._scans[table] += 1
+        return table if self._scans[table] == 1 else f"{table}#{self._scans[table]}"
+
+    def _scan(self, node: Scan) -> tuple[Node, _Names]:
+        alias = self._alias(node.table)
+        columns = tuple(replace(column, name=f"{alias}.{column.source}") for column in node.columns)
+        names: _Names = {old.name: Column(old.type, new.name) for old, new in zip(node.columns, columns, strict=True)}
+        predicate = None if node.predicate is None else substitute(node.predicate, names)
+        return Scan(node.table, columns, predicate), names
+
+    def _values(self, node: Values) -> tuple[Node, _Names]:
+        alias = self._alias("values")
+        fields = node.schema
+        renamed = [f"{alias}.{position}" for position in range(1, len(fields) + 1)]
+        names: _Names = {field.name: Column(field.type, name) for field, name in zip(fields, renamed, strict=True)}
+        return Values(node.table.rename_columns(renamed)), names
+
+    def _join(self, node: Join, taken: frozenset[str]) -> tuple[Node, _Names]:
+        left, left_names = self.rename(node.left, taken)
+        right, right_names = self.rename(node.right, taken | {item.name for item in left.schema})
+        names = left_names | right_names
+        changed = map_expressions(node.with_inputs((left, right)), lambda expression: substitute(expression, names))
+        if isinstance(changed, Join) and len(changed.left_keys) > 1:
+            pairs = sorted(
+                zip(changed.left_keys, changed.right_keys, strict=True), key=lambda pair: (str(pair[0]), str(pair[1]))
+            )
+            changed = replace(
+                changed, left_keys=tuple(pair[0] for pair in pairs), right_keys=tuple(pair[1] for pair in pairs)
+            )
+        return changed, left_names if node.kind in ("semi", "anti") else names
+
+
+def _named(items: tuple[NamedExpression, ...], taken: frozenset[str]) -> tuple[tuple[NamedExpression, ...], _Names]:
+    """Name expressions by their text; a column keeps its name."""
+    # Columns first: a computed text must not take the name of a column that passes.
+    used = set(taken)
+    chosen: dict[int, str] = {}
+    for position, item in enumerate(items):
+        if isinstance(item.expression, Column):
+            # What passes here is not new, so what it will be joined with cannot have its name.
+            name = item.expression.name
+            chosen[position] = unique_name(name, set(chosen.values()))
+    used |= set(chosen.values())
+    for position, item in enumerate(items):
+        if position not in chosen:
+            chosen[position] = unique_name(expression_name(item.expression), used)
+            used.add(chosen[position])
+    renamed = tuple(NamedExpression(chosen[i], item.expression) for i, item in enumerate(items))
+    made: _Names = {item.name: Column(item.expression.type, chosen[i]) for i, item in enumerate(items)}
+    return renamed, made
