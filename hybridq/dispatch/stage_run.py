@@ -20,7 +20,7 @@ from hybridq.config import Config
 from hybridq.dispatch.progress import KindProgress
 from hybridq.dispatch.tasks import SOURCE, ChunkTask
 from hybridq.errors import ExecutionError
-from hybridq.physical.pipeline import AggregateMerge, Chunk, MemoryUnits, SortMerge, Stage
+from hybridq.physical.pipeline import AggregateMerge, AlignedBuild, Chunk, MemoryUnits, SortMerge, Stage, TableSource
 from hybridq.physical.units import ChunkSource
 from hybridq.placement.cost import PullPolicy
 from hybridq.placement.modes import Decision
@@ -190,11 +190,13 @@ class StageRun:
     def task(self, state: ChunkState, query: str, topic: str) -> tuple[ChunkTask, list[pa.Table]]:
         """Return the order to run a chunk, and the tables that it needs besides earlier stages' outputs."""
         chunk, tables, places = state.chunk, [], []
-        pieces = [(SOURCE, chunk.source), *chunk.aligned]
-        for place, piece in pieces:
-            if isinstance(piece, MemoryUnits):
+        sources = {build.id: build.pipeline.source for build in self.stage.builds if isinstance(build, AlignedBuild)}
+        sources[SOURCE] = self.stage.pipeline.source
+        for place, piece in [(SOURCE, chunk.source), *chunk.aligned]:
+            source = sources[place]
+            if isinstance(piece, MemoryUnits) and isinstance(source, TableSource):
                 places.append(place)
-                tables.append(piece.table)
+                tables.append(piece.table.select([column.source for column in source.columns]))
         if tables:
             aligned = tuple((build, _without_table(piece)) for build, piece in chunk.aligned)
             chunk = replace(chunk, source=_without_table(chunk.source), aligned=aligned)

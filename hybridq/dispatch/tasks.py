@@ -19,10 +19,6 @@ import pyarrow as pa
 from hybridq.dispatch.execution import Clock, run_stage
 from hybridq.dispatch.worker import engine_for_worker
 from hybridq.errors import DeviceOutOfMemory, ExecutionError, HybridqError
-from hybridq.merge.aggregate import finalize, merge_partials
-from hybridq.merge.finish import finish
-from hybridq.merge.join import concatenate
-from hybridq.merge.sort import merge_sorted
 from hybridq.physical.pipeline import AggregateMerge, Chunk, ConcatenateMerge, MemoryUnits, Stage
 
 SOURCE = -1
@@ -163,6 +159,12 @@ def merge_parts(task: MergeTask, *parts: pa.Table) -> pa.Table:
 
 def merge_tables(stage: Stage, parts: Sequence[pa.Table], last: bool) -> pa.Table:
     """Merge partial results in chunk order; with ``last``, also finalise them and run the stage's finishing steps."""
+    # Here, because the client imports this module as well, and does not merge.
+    from hybridq.merge.aggregate import finalize, merge_partials
+    from hybridq.merge.finish import finish
+    from hybridq.merge.join import concatenate
+    from hybridq.merge.sort import merge_sorted
+
     merge = stage.merge
     if isinstance(merge, AggregateMerge):
         merged = parts[0] if len(parts) == 1 else merge_partials(merge, parts)

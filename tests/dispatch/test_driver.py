@@ -1,0 +1,282 @@
+from __future__ import annotations
+
+import threading
+
+import pyarrow as pa
+import pytest
+from fakes import FakeExecutor, device, follow_up, make_driver, out_of_memory, scan_stage
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hybridq.catalog
+import hybridq.dispatch.driver
+from hybridq.errors import (
+    DeviceOutOfMemory,
+    ExecutionError,
+    FallbackForbidden,
+    NumericOverflow,
+    QueryCancelled,
+    WorkersLost,
+)
+
+BOTH = [device("cpu"), device("gpu")]
+
+
+@pytest.fixture(autouse=True)
+def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hybridq.catalog, "MEMORY_UNIT_ROWS", 10)
+    monkeypatch.setattr(hybridq.dispatch.driver, "POLL_SECONDS", 0.02)
+
+
+def values(table: pa.Table) -> list[int]:
+    return table.column(0).to_pylist()
+
+
+@pytest.mark.parametrize("mode", ["cpu", "gpu", "cop", "auto"])
+@pytest.mark.parametrize("units", [1, 3, 1000])
+def test_all_rows_in_order_exactly_once(mode, units):
+    executor = FakeExecutor(BOTH)
+    driver, report = make_driver(executor, 205, mode, chunk_units=units)
+    assert values(driver.run()) == list(range(205))
+    assert sum(each.rows for each in report.stages[0].devices) == 205
+    assert report.stages[0].output_rows == 205
+    assert set(executor.values) == executor.released
+
+
+def test_window_bounds_what_is_in_flight():
+    counts = []
+
+    def hang(executor, task):
+        counts.append(len(executor.tasks))
+        return "hang"
+
+    executor = FakeExecutor([device("cpu", threads=2)], hang)
+    driver, _ = make_driver(executor, 1000, "cpu", chunk_units=1, window=3)
+    threading.Timer(0.3, driver.cancel).start()
+    with pytest.raises(QueryCancelled):
+        driver.run()
+    assert max(counts) == 6
+    assert executor.cancelled == {task.key for task in executor.tasks}
+
+
+def test_single_chunk_makes_the_output_itself():
+    executor = FakeExecutor(BOTH)
+    driver, report = make_driver(executor, 50, "cpu")
+    assert len(driver.run()) == 50
+    assert [task.complete for task in executor.tasks] == [True]
+    assert executor.merges == []
+    assert report.stages[0].mode == "EXEC_CPU"
+
+
+def test_empty_table_merges_nothing():
+    executor = FakeExecutor(BOTH)
+    driver, _ = make_driver(executor, 0, "cpu")
+    assert len(driver.run()) == 0
+    assert executor.tasks == []
+    assert len(executor.merges) == 1
+
+
+def test_both_kinds_work_in_cop_and_the_ratio_is_measured():
+    executor = FakeExecutor(BOTH)
+    driver, report = make_driver(executor, 4000, "cop", cpu_chunk_rows=100, gpu_chunk_rows=100, chunk_units=1)
+    driver.run()
+    by_kind = {each.kind: each for each in report.stages[0].devices}
+    assert by_kind["gpu"].rows > 0
+    assert by_kind["cpu"].rows > 0
+    assert report.stages[0].cost_ratio == pytest.approx(0.1)
+    assert report.stages[0].predicted_s is not None
+    assert report.peak_device_bytes == 7
+
+
+def test_stages_run_in_order_and_inputs_are_released():
+    executor = FakeExecutor(BOTH)
+    stages = [scan_stage(100), follow_up(1, 0), follow_up(2, 1)]
+    driver, report = make_driver(executor, 100, "auto", stages=stages, chunk_units=2)
+    assert values(driver.run()) == list(range(100))
+    assert [stage.mode for stage in report.stages] == ["EXEC_CPU"] * 3
+    assert "earlier stage" in report.stages[1].reason
+    assert executor.inputs[-1] == [task.key for task in executor.tasks if "-q-1-0-" in task.key][-1:]
+
+
+@given(refused=st.sets(st.integers(0, 19), max_size=20))
+@settings(max_examples=25, deadline=None)
+def test_out_of_memory_halves_then_moves_to_the_cpu(refused):
+    """A GPU refuses every chunk of more than one unit, and some single units."""
+
+    def behave(executor, task):
+        unit = task.chunk.source.table.num_rows if task.chunk.source.rows else 0
+        del unit
+        table = executor.sizes[task.key]
+        if task.kind == "gpu" and (len(table) > 10 or table[0] // 10 in refused):
+            return out_of_memory()
+        return None
+
+    class Sized(FakeExecutor):
+        sizes: dict[str, list[int]]
+
+        def run_chunk(self, task, memory, inputs, kind, priority):
+            self.sizes = {**getattr(self, "sizes", {}), task.key: memory[0].column(0).to_pylist()}
+            super().run_chunk(task, memory, inputs, kind, priority)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hybridq.catalog, "MEMORY_UNIT_ROWS", 10)
+        executor = Sized(BOTH, behave)
+        driver, report = make_driver(executor, 200, "gpu", chunk_units=7)
+        assert values(driver.run()) == list(range(200))
+    stage = report.stages[0]
+    assert len(stage.fallbacks) == len(refused)
+    assert stage.retries >= len(refused)
+    assert all(each.action == "moved to the CPU" and each.cause == "no room" for each in stage.fallbacks)
+
+
+def test_strict_forbids_moving_but_not_halving():
+    executor = FakeExecutor(BOTH, lambda executor, task: out_of_memory() if task.kind == "gpu" else None)
+    driver, _ = make_driver(executor, 40, "gpu", strict=True, chunk_units=1)
+    with pytest.raises(FallbackForbidden, match="100 bytes wanted, 60 free"):
+        driver.run()
+    first = []
+
+    def once(executor, task):
+        first.append(task)
+        return out_of_memory() if len(first) == 1 else None
+
+    driver, report = make_driver(FakeExecutor(BOTH, once), 40, "gpu", strict=True, chunk_units=4)
+    assert values(driver.run()) == list(range(40))
+    assert report.stages[0].retries == 1
+    assert report.stages[0].fallbacks == []
+
+
+def test_a_shared_build_side_that_does_not_fit_goes_straight_to_the_cpu():
+    executor = FakeExecutor(BOTH, lambda executor, task: out_of_memory("build") if task.kind == "gpu" else None)
+    driver, report = make_driver(executor, 80, "gpu", chunk_units=4)
+    assert values(driver.run()) == list(range(80))
+    assert len(report.stages[0].fallbacks) == 2
+
+
+def test_gpu_that_takes_nothing_gets_no_more_chunks_in_cop():
+    executor = FakeExecutor(BOTH, lambda executor, task: out_of_memory() if task.kind == "gpu" else None)
+    driver, report = make_driver(executor, 1000, "cop", chunk_units=1)
+    assert values(driver.run()) == list(range(1000))
+    assert len(report.stages[0].fallbacks) == 3
+
+
+def test_nothing_left_to_halve_or_move_to():
+    executor = FakeExecutor([device("gpu")], lambda executor, task: out_of_memory())
+    driver, _ = make_driver(executor, 40, "gpu", chunk_units=1)
+    with pytest.raises(DeviceOutOfMemory, match="no CPU worker"):
+        driver.run()
+    executor = FakeExecutor([device("cpu")], lambda executor, task: out_of_memory())
+    driver, _ = make_driver(executor, 40, "cpu", chunk_units=1)
+    with pytest.raises(ExecutionError, match="smallest piece"):
+        driver.run()
+
+
+def test_errors_keep_their_class_and_name_the_place():
+    executor = FakeExecutor(BOTH, lambda executor, task: NumericOverflow("sum(x) does not fit"))
+    driver, _ = make_driver(executor, 40, "cpu", chunk_units=1)
+    with pytest.raises(NumericOverflow, match=r"^sum\(x\) does not fit") as caught:
+        driver.run()
+    assert "in stage 0 (scan t), chunk 0" in caught.value.__notes__[0]
+    executor = FakeExecutor(BOTH, lambda executor, task: ValueError("odd"))
+    driver, _ = make_driver(executor, 40, "cpu", chunk_units=1)
+    with pytest.raises(ExecutionError, match=r"stage 0 \(scan t\), chunk 0 of 10 rows: odd"):
+        driver.run()
+    assert executor.cancelled
+
+
+def test_vanished_and_silent_tasks_run_again(monkeypatch):
+    monkeypatch.setattr(hybridq.dispatch.driver, "EVENT_TIMEOUT", 0.05)
+    troubles = ["vanish", "silent"]
+    executor = FakeExecutor(BOTH, lambda executor, task: troubles.pop() if troubles else None)
+    driver, report = make_driver(executor, 100, "cpu", chunk_units=1)
+    assert values(driver.run()) == list(range(100))
+    assert report.stages[0].retries == 2
+
+
+def test_a_chunk_that_always_vanishes_is_an_error():
+    executor = FakeExecutor(BOTH, lambda executor, task: "vanish")
+    driver, _ = make_driver(executor, 30, "cpu")
+    with pytest.raises(ExecutionError, match="was lost 4 times"):
+        driver.run()
+
+
+def test_dying_workers_move_gpu_chunks_and_fail_cpu_chunks():
+    executor = FakeExecutor(BOTH, lambda executor, task: WorkersLost("4 died") if task.kind == "gpu" else None)
+    driver, report = make_driver(executor, 100, "cop", chunk_units=1)
+    assert values(driver.run()) == list(range(100))
+    assert report.stages[0].fallbacks
+    executor = FakeExecutor(BOTH, lambda executor, task: WorkersLost("4 died"))
+    driver, _ = make_driver(executor, 100, "cpu", chunk_units=1)
+    with pytest.raises(WorkersLost, match="chunk 0 of 10 rows: 4 died"):
+        driver.run()
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_last_gpu_lost_redoes_its_chunks_on_the_cpu(strict):
+    def behave(executor, task):
+        gpu_tasks = [each for each in executor.tasks if each.kind == "gpu"]
+        if task.kind == "gpu" and len(gpu_tasks) == 3:
+            executor.there = [device("cpu")]
+        return "hang" if task.kind == "gpu" and len(gpu_tasks) >= 3 else None
+
+    executor = FakeExecutor(BOTH, behave)
+    driver, report = make_driver(executor, 400, "cop", chunk_units=1, strict=strict)
+    if strict:
+        with pytest.raises(FallbackForbidden, match="last GPU worker"):
+            driver.run()
+        return
+    assert values(driver.run()) == list(range(400))
+    assert len(report.stages[0].fallbacks) >= 3
+    assert {each.kind for each in report.stages[0].devices} == {"cpu", "gpu"}
+
+
+def test_forced_gpu_waits_for_the_gpu_then_gives_up():
+    def behave(executor, task):
+        executor.there = [device("cpu")]
+        return "hang"
+
+    driver, _ = make_driver(FakeExecutor(BOTH, behave), 400, "gpu", chunk_units=1, stall_timeout=0.1)
+    with pytest.raises(WorkersLost, match=r"no GPU worker for 0\.1 s"):
+        driver.run()
+
+
+def test_output_lost_with_the_last_gpu_is_made_again():
+    def behave(executor, task):
+        if "-q-1-0-" in task.key:  # the second stage starts: now its input disappears
+            executor.there = [device("cpu")]
+            return "hang"
+        return None
+
+    executor = FakeExecutor(BOTH, behave)
+    driver, report = make_driver(executor, 30, "cop", stages=[scan_stage(30), follow_up(1, 0)])
+    assert values(driver.run()) == list(range(30))
+    assert [task.kind for task in executor.tasks] == ["gpu", "cpu", "cpu", "cpu"]
+    assert report.stages[0].mode == "EXEC_CPU"
+    assert "lost" in report.stages[0].reason
+    assert report.stages[0].retries == 1
+
+
+def test_early_stop_takes_no_more_chunks_than_needed():
+    executor = FakeExecutor([device("cpu")])
+    driver, _ = make_driver(executor, 10_000, "cpu", stages=[scan_stage(10_000, early_stop=15)], chunk_units=1)
+    assert values(driver.run())[:15] == list(range(15))
+    assert len(executor.tasks) < 10
+
+
+def test_cancel_from_another_thread():
+    executor = FakeExecutor(BOTH, lambda executor, task: "hang")
+    driver, _ = make_driver(executor, 1000, "cpu", chunk_units=1)
+    threading.Timer(0.1, driver.cancel).start()
+    with pytest.raises(QueryCancelled):
+        driver.run()
+    assert driver.progress().stages_done == 0
+
+
+def test_progress_counts_chunks_and_rows():
+    executor = FakeExecutor([device("cpu")])
+    driver, _ = make_driver(executor, 205, "cpu", chunk_units=1)
+    assert driver.progress().finished is False
+    driver.run()
+    progress = driver.progress()
+    assert (progress.rows_done, progress.rows, progress.finished) == (205, 205, True)
+    assert progress.kinds["cpu"].chunks == 21

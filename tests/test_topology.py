@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hybridq.errors import ConfigurationError
+from hybridq.topology import Topology, default_topology, load_topology
+
+CPU = {"kind": "cpu", "processes": 1, "threads": 1}
+
+
+def test_shipped_files():
+    local = load_topology("cluster/local.yaml")
+    assert [(group.kind, group.threads, group.processes) for group in local.workers] == [("cpu", 2, None)]
+    simulated = load_topology("cluster/simulated.yaml")
+    assert [(group.kind, group.engine) for group in simulated.workers] == [("cpu", "cpu"), ("gpu", "simulated")]
+    assert simulated.workers[1].device_memory == 2 * 2**30
+
+
+def test_shipped_files_are_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    assert load_topology("cluster/local.yaml").workers
+
+
+def test_sizes():
+    def memory(value):
+        return load_topology({"workers": [{**CPU, "memory": value}]}).workers[0].memory
+
+    assert [memory(value) for value in ("1GiB", "1.5 GB", "512MB", 1000, "auto")] == [
+        2**30,
+        1_500_000_000,
+        512_000_000,
+        1000,
+        None,
+    ]
+
+
+def test_json_round_trip():
+    topology = load_topology("cluster/simulated.yaml")
+    assert Topology.from_plain(json.loads(json.dumps(topology.to_dict()))) == topology
+    assert Topology.from_plain(json.loads(json.dumps(default_topology().to_dict()))) == default_topology()
+
+
+@pytest.mark.parametrize(
+    ("description", "message"),
+    [
+        ({}, "workers must be a list"),
+        ({"workers": []}, "workers must be a list"),
+        ({"workers": [CPU], "worker": 1}, "unknown key 'worker'"),
+        ({"workers": [{**CPU, "thread": 2}]}, r"workers\[0\]: unknown key 'thread'"),
+        ({"workers": [{"kind": "tpu"}]}, "kind must be cpu or gpu, not 'tpu'"),
+        ({"workers": [{**CPU, "threads": 0}]}, "threads must be a whole number of at least 1, not 0"),
+        ({"workers": [{**CPU, "threads": True}]}, "threads must be"),
+        ({"workers": [{**CPU, "processes": "many"}]}, "processes must be"),
+        ({"workers": [{**CPU, "memory": "lots"}]}, "memory must be auto or a size"),
+        ({"workers": [{**CPU, "memory": "0GiB"}]}, "memory must be auto or a size"),
+        ({"workers": [{**CPU, "speed": 1}]}, "unknown key 'speed'"),
+        ({"workers": [{"kind": "gpu", "engine": "opencl"}]}, "engine must be cuda or simulated"),
+        ({"workers": [{"kind": "gpu", "engine": "simulated", "speed": 3}]}, "at most 1"),
+        ({"workers": [CPU], "scheduler": {"port": -1}}, "port must be"),
+        ({"workers": [CPU], "scheduler": {"host": 7}}, "host must be"),
+        ({"workers": [CPU], "scheduler": {"dashboard": "yes"}}, "dashboard must be true or false"),
+        ({"workers": [7]}, r"workers\[0\]: expected keys"),
+    ],
+)
+def test_mistakes_name_the_key(description, message):
+    with pytest.raises(ConfigurationError, match=message):
+        load_topology(description)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path):
+    with pytest.raises(ConfigurationError, match="cannot read cluster file"):
+        load_topology(tmp_path / "none.yaml")
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("workers: [")
+    with pytest.raises(ConfigurationError, match="not valid YAML"):
+        load_topology(broken)
+    broken.write_text("just text")
+    with pytest.raises(ConfigurationError, match="expected keys"):
+        load_topology(broken)
