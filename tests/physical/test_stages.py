@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from hybridq.catalog import Catalog
+from hybridq.config import Config
+from hybridq.errors import Unsupported
+from hybridq.frontend.sql import plan_sql
+from hybridq.physical.pipeline import AggregateMerge, AlignedBuild, BroadcastBuild, ProbeStep, SortMerge, TableSource
+from hybridq.physical.stages import PhysicalPlan, plan_stages
+from hybridq.plan.rules import optimize
+
+PLANS = Path(__file__).parents[2] / "plans" / "tpch"
+
+
+@pytest.fixture(scope="module")
+def catalog(tpch_folder: Path) -> Catalog:
+    catalog = Catalog()
+    catalog.register_folder(tpch_folder)
+    return catalog
+
+
+def stages(sql: str, catalog: Catalog, **options: int) -> PhysicalPlan:
+    plan = optimize(plan_sql(sql, catalog.schemas()), catalog.table)
+    return plan_stages(plan, catalog, Config(**options))
+
+
+def test_q1_is_one_stage_that_reads_seven_columns(catalog: Catalog) -> None:
+    plan = stages((PLANS / "q01.sql").read_text(), catalog)
+    (stage,) = plan.stages
+    assert stage.title == "scan lineitem, aggregate, sort"
+    assert isinstance(stage.pipeline.source, TableSource)
+    assert len(stage.pipeline.source.columns) == 7
+    assert "lineitem.l_shipdate" not in stage.pipeline.source.output
+    assert isinstance(stage.merge, AggregateMerge)
+    assert len(stage.merge.aggregates) == 9  # five sums, three counts for AVG, COUNT(*)
+    assert stage.schema == plan.schema
+
+
+def test_q3_broadcasts_two_build_sides(catalog: Catalog) -> None:
+    plan = stages((PLANS / "q03.sql").read_text(), catalog)
+    tables = [s.pipeline.source.table for s in plan.stages if isinstance(s.pipeline.source, TableSource)]
+    assert tables == ["customer", "orders", "lineitem"]
+    assert [stage.dependencies for stage in plan.stages] == [(), (0,), (1,)]
+    assert all(isinstance(build, BroadcastBuild) for stage in plan.stages for build in stage.builds)
+
+
+def test_large_sides_clustered_alike_are_joined_aligned(catalog: Catalog) -> None:
+    plan = stages((PLANS / "q04.sql").read_text(), catalog, broadcast_bytes=1)
+    (stage,) = plan.stages
+    (build,) = stage.builds
+    assert isinstance(build, AlignedBuild)
+    assert (build.probe_column, build.build_column) == ("o_orderkey", "l_orderkey")
+    (probe,) = [step for step in stage.pipeline.steps if isinstance(step, ProbeStep)]
+    assert probe.kind == "semi"
+    assert "aligned on l_orderkey" in stage.title
+
+
+def test_sides_that_are_too_large_and_not_clustered_are_refused_by_name(tmp_path: Path) -> None:
+    keys = pa.table({"k": np.random.default_rng(5).permutation(10_000)})
+    for name in ("a", "b"):
+        pq.write_table(keys, tmp_path / f"{name}.parquet", row_group_size=100)
+    catalog = Catalog()
+    catalog.register_folder(tmp_path)
+    sql = "select count(*) from a, b where a.k = b.k"
+    with pytest.raises(Unsupported, match=r"split by key.*a\.k = b\.k.*broadcast_limit_bytes"):
+        stages(sql, catalog, broadcast_bytes=1, broadcast_limit_bytes=1, cpu_chunk_rows=1000)
+    (_, probe) = stages(sql, catalog, broadcast_bytes=1, cpu_chunk_rows=1000).stages
+    assert isinstance(probe.builds[0], BroadcastBuild)
+
+
+def test_limit_without_order_stops_early(catalog: Catalog) -> None:
+    (stage,) = stages("select l_orderkey from lineitem limit 5 offset 2", catalog).stages
+    assert stage.early_stop == 7
+
+
+def test_order_by_with_limit_keeps_the_top_of_each_chunk(catalog: Catalog) -> None:
+    (stage,) = stages("select l_orderkey from lineitem order by l_extendedprice limit 5", catalog).stages
+    assert "top 5" in stage.title
+    assert isinstance(stage.merge, SortMerge)
+    assert [field.name for field in stage.schema] == ["lineitem.l_orderkey"]
+
+
+def test_an_aggregate_of_an_aggregate_reads_the_first_ones_stage(catalog: Catalog) -> None:
+    sql = "select n, count(*) from (select count(*) n from lineitem group by l_orderkey) t group by n"
+    plan = stages(sql, catalog)
+    assert [stage.title for stage in plan.stages] == ["scan lineitem, aggregate", "read stage 0, aggregate"]
+
+
+def test_constants_need_no_table(catalog: Catalog) -> None:
+    (stage,) = stages("select 1 as one, 'x' as x", catalog).stages
+    assert stage.values is not None
+
+
+def test_what_is_not_supported_is_named(catalog: Catalog) -> None:
+    with pytest.raises(Unsupported, match="FULL"):
+        stages("select count(*) from orders full join lineitem on o_orderkey = l_orderkey", catalog)
