@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from hybridq.physical.pipeline import FilterStep, FinishStep, Merge, ProbeStep, ProjectStep, Sink, Source, StageSource, Step
+from hybridq.physical.pipeline import (
+    FilterStep,
+    FinishStep,
+    Merge,
+    ProbeStep,
+    ProjectStep,
+    Sink,
+    Source,
+    StageSource,
+    Step,
+)
 from hybridq.plan.expressions import Cast, Column, Expression, NamedExpression, columns_of
 from hybridq.types import Field, Schema, is_integer
 

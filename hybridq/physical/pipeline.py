@@ -233,7 +233,8 @@ class AlignedBuild:
     id : int
         What ``ProbeStep.build`` refers to.
     pipeline : Pipeline
-        Makes the build side from the chunk's ``aligned`` units; it may probe broadcast builds and ends in a CollectSink.
+        Makes the build side from the chunk's ``aligned`` units; it may probe broadcast builds, and it ends in a
+        CollectSink.
     keys : tuple of str
         Key columns of the pipeline's output.
     probe_column, build_column : str

@@ -1,8 +1,8 @@
 """From the logical plan to a DAG of stages.
 
-The plan is lowered bottom-up. Scan, Filter, Project and the probe side of a Join extend an open pipeline; Aggregate, Sort,
-TopK and Limit end it in a sink and a merge, and what follows runs on the merged rows in the same task until a Join or
-another Aggregate needs them as input of a stage of its own.
+The plan is lowered bottom-up. Scan, Filter, Project and the probe side of a Join extend an open pipeline; Aggregate,
+Sort, TopK and Limit end it in a sink and a merge, and what follows runs on the merged rows in the same task until a Join
+or another Aggregate needs them as input of a stage of its own.
 """
 
 from __future__ import annotations
@@ -231,8 +231,8 @@ class _Planner:
         if build.bytes <= self._config.broadcast_limit_bytes:
             return broadcast
         raise Unsupported(
-            f"this join needs both sides split by key, which is not supported yet: {node.label} (its smaller side has an"
-            f" estimated {build.bytes / 2**20:.0f} MiB; up to {self._config.broadcast_limit_bytes / 2**20:.0f} MiB"
+            f"this join needs both sides split by key, which is not supported yet: {node.label} (its smaller side has"
+            f" an estimated {build.bytes / 2**20:.0f} MiB; up to {self._config.broadcast_limit_bytes / 2**20:.0f} MiB"
             " are broadcast, option broadcast_limit_bytes)"
         )
 
@@ -281,7 +281,9 @@ class _Planner:
         pipeline, builds = self._close_pipeline(fragment.pipeline, fragment.sink)
         source = pipeline.source
         input_rows = 0
-        if isinstance(fragment.pipeline.source, TableSource) and not isinstance(fragment.pipeline.source, _ValuesSource):
+        if isinstance(fragment.pipeline.source, TableSource) and not isinstance(
+            fragment.pipeline.source, _ValuesSource
+        ):
             input_rows = sum(unit.rows for unit in surviving_units(fragment.pipeline.source, self._catalog))
         values = fragment.pipeline.source.values if isinstance(fragment.pipeline.source, _ValuesSource) else None
         stage = Stage(

@@ -12,7 +12,16 @@ import pyarrow as pa
 
 from hybridq.catalog import Catalog, ColumnStatistics, MemoryUnit, ParquetUnit, Unit
 from hybridq.config import Config
-from hybridq.physical.pipeline import AlignedBuild, Chunk, MemoryUnits, ParquetUnits, Stage, StageSource, TableSource, Units
+from hybridq.physical.pipeline import (
+    AlignedBuild,
+    Chunk,
+    MemoryUnits,
+    ParquetUnits,
+    Stage,
+    StageSource,
+    TableSource,
+    Units,
+)
 from hybridq.physical.pruning import excluded
 from hybridq.types import is_decimal, is_integer
 
@@ -100,7 +109,9 @@ class _Alignment:
     build_ranges: KeyRanges
 
 
-def alignment_overhead(probe: KeyRanges, build: KeyRanges, probe_rows: Sequence[int], build_rows: Sequence[int], chunk_rows: int) -> float:
+def alignment_overhead(
+    probe: KeyRanges, build: KeyRanges, probe_rows: Sequence[int], build_rows: Sequence[int], chunk_rows: int
+) -> float:
     """Return how many times over an aligned join would read its build side.
 
     Parameters
@@ -253,10 +264,7 @@ class ChunkSource:
         aligned: list[tuple[int, Units]] = []
         for alignment in self._alignments:
             chosen = [alignment.units[i] for i in np.flatnonzero(self._overlap(alignment, members))]
-            if chosen:
-                piece = group_units(chosen, alignment.source)
-            else:
-                piece = ParquetUnits((), 0, 0)
+            piece = group_units(chosen, alignment.source) if chosen else ParquetUnits((), 0, 0)
             aligned.append((alignment.build.id, piece))
             rows += piece.rows
             size += piece.bytes

@@ -50,7 +50,16 @@ def source(table: str, predicate: Call | None = None) -> TableSource:
 def stage(pipeline_source: TableSource | StageSource, builds: tuple[AlignedBuild, ...] = ()) -> Stage:
     schema = (Field("t.k", I64),)
     return Stage(
-        0, Pipeline(pipeline_source, (), CollectSink(schema)), builds, ConcatenateMerge(schema), (), schema, 1, 1, 1, "t"
+        0,
+        Pipeline(pipeline_source, (), CollectSink(schema)),
+        builds,
+        ConcatenateMerge(schema),
+        (),
+        schema,
+        1,
+        1,
+        1,
+        "t",
     )
 
 
