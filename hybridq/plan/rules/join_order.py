@@ -296,7 +296,7 @@ class _JoinGraph:
         if found is None:
             return None
         cost, one, other = found
-        return cost + rows(mask), self._oriented(one, best[one][1], other, best[other][1])
+        return cost + self.rows(mask), self._oriented(one, best[one][1], other, best[other][1])
 
     def _greedy(self, component: int) -> _Order:
         """Join the connected pair with the fewest rows, again and again."""
