@@ -86,7 +86,7 @@ class Roster:
         new = [address for address in workers if address not in self._known]
         if new:
             self._examine({address: workers[address] for address in new})
-        found = [device for address in workers if (device := self._known[address]) is not None]
+        found = [device for address in workers if (device := self._known.get(address)) is not None]
         return sorted(found, key=lambda device: (device.kind, device.worker))
 
     def _examine(self, workers: Mapping[str, Mapping[str, Any]]) -> None:
@@ -125,8 +125,6 @@ class Roster:
             warnings.warn(f"workers without a CPU or GPU resource are not used: {', '.join(plain)}", stacklevel=4)
         if failed:
             warnings.warn(f"workers that cannot run hybridq are not used: {', '.join(failed)}", stacklevel=4)
-        for address in workers:
-            self._known.setdefault(address, None)
 
 
 def _kind(resources: Mapping[str, float]) -> Kind | None:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from hybridq.dispatch.devices import RESOURCES, Device, Roster
+from hybridq.dispatch.memory import compact
 from hybridq.dispatch.tasks import ChunkTask, MergeTask, merge_parts, run_chunk
 from hybridq.errors import WorkersLost
 from hybridq.topology import Kind
@@ -167,7 +168,7 @@ class DaskExecutor:
 
     def _handed_over(self, key: str, table: pa.Table) -> Any:
         if table.nbytes <= INLINE_BYTES:
-            return table
+            return compact(table)
         future = self._client.scatter(table, direct=self._direct, hash=False)
         self._scattered.setdefault(key, []).append(future)
         return future

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+import pyarrow as pa
+
 from hybridq.dispatch.devices import Device
 from hybridq.topology import Kind
 
@@ -14,6 +16,9 @@ FOOTPRINT_FACTOR = 3.0
 
 DEVICE_SHARE = 0.9
 """Share of a device's memory that chunks are planned to fill."""
+
+SMALL_BYTES = 16 * 1024
+"""Bytes that are not worth saving."""
 
 GIVE_UP_AFTER = 3
 """Chunks of one unit that did not fit a device, none having fitted, after which the stage sends it no more."""
@@ -51,6 +56,19 @@ def remedy(kind: Kind, section: str, can_halve: bool, cpu_there: bool) -> Remedy
     if kind == "gpu" and cpu_there:
         return Remedy("move")
     return Remedy("fail")
+
+
+def compact(table: pa.Table) -> pa.Table:
+    """Return the same rows in buffers of their own, where the table is a small part of what it holds in memory.
+
+    A slice keeps all of its parent's buffers alive, and pickles them all.
+    """
+    if table.get_total_buffer_size() <= 2 * table.nbytes + SMALL_BYTES:
+        return table
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return pa.ipc.open_stream(sink.getvalue()).read_all()
 
 
 def rows_that_fit(devices: Iterable[Device], bytes_per_row: float) -> int | None:

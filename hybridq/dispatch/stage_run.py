@@ -354,4 +354,4 @@ def source_rows(chunk: Chunk) -> int:
 
 
 def _without_table(piece: Any) -> Any:
-    return MemoryUnits(piece.table.slice(0, 0)) if isinstance(piece, MemoryUnits) else piece
+    return MemoryUnits(piece.table.schema.empty_table()) if isinstance(piece, MemoryUnits) else piece

@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from hybridq.dispatch.execution import Clock, run_stage
+from hybridq.dispatch.memory import compact
 from hybridq.dispatch.worker import engine_for_worker
 from hybridq.errors import DeviceOutOfMemory, ExecutionError, HybridqError
 from hybridq.physical.pipeline import AggregateMerge, Chunk, ConcatenateMerge, MemoryUnits, Stage
@@ -112,6 +113,7 @@ def run_chunk(task: ChunkTask, *tables: pa.Table) -> pa.Table | OutOfMemory:
         if task.complete:
             with clock.section("sink"):
                 result = merge_tables(stage, [result], last=True)
+        result = compact(result)
         event |= {"outcome": "done", "rows": result.num_rows, "bytes": result.nbytes}
     except HybridqError as error:
         if not isinstance(error, DeviceOutOfMemory):
@@ -137,7 +139,7 @@ def merge_parts(task: MergeTask, *parts: pa.Table) -> pa.Table:
         # A worker died with a partial result, and this time its chunk did not fit into memory.
         raise ExecutionError("a partial result was lost with its worker and could not be computed again: out of memory")
     try:
-        table = merge_tables(load_stage(task.stage), parts, task.last)
+        table = compact(merge_tables(load_stage(task.stage), parts, task.last))
     except HybridqError:
         raise
     except MemoryError:

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 from fakes import device
 
-from hybridq.dispatch.memory import remedy, rows_that_fit
+from hybridq.dispatch.memory import compact, remedy, rows_that_fit
 
 
 @pytest.mark.parametrize(
@@ -27,3 +28,13 @@ def test_rows_that_fit_looks_at_the_smallest_gpu():
     assert rows_that_fit(devices, 10.0) == 9
     assert rows_that_fit([device("cpu")], 10.0) is None
     assert rows_that_fit(devices, 0.0) is None
+
+
+def test_compact_lets_go_of_what_a_slice_keeps_alive():
+    whole = pa.table({"x": pa.array(range(100_000), pa.int64()), "s": pa.array(["a"] * 100_000).dictionary_encode()})
+    piece = compact(whole.slice(70_000, 10))
+    assert piece.equals(whole.slice(70_000, 10))
+    assert piece.get_total_buffer_size() < 10_000
+    assert compact(whole) is whole
+    no_columns = compact(whole.slice(0, 3).select([]))
+    assert no_columns.num_rows == 3
