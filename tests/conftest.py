@@ -2,17 +2,49 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hybridq.session import Session, connect
 from hybridq.testing import tpch
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+
+def simulated_cluster(cpu_workers: int, gpu_workers: int) -> dict[str, Any]:
+    """Describe a cluster of single-threaded CPU workers and simulated GPUs."""
+    groups: list[dict[str, Any]] = [{"kind": "cpu", "processes": cpu_workers, "threads": 1, "memory": "2GiB"}]
+    if gpu_workers:
+        simulated = {"kind": "gpu", "engine": "simulated", "processes": gpu_workers, "threads": 1, "memory": "2GiB"}
+        groups.append({**simulated, "device_memory": "1GiB"})
+    return {"workers": groups}
 
 
 @pytest.fixture(scope="session")
 def tpch_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """TPC-H at scale factor 0.01, all eight tables as ``<table>.parquet``, several row groups in the larger ones."""
     return tpch.generate(0.01, tmp_path_factory.mktemp("tpch") / "sf0.01", row_group_bytes=256 * 1024)
+
+
+@pytest.fixture(scope="session")
+def one_worker() -> Iterator[Session]:
+    """A session with one CPU worker and one simulated GPU; others attach to its address."""
+    with connect(simulated_cluster(1, 1)) as session:
+        yield session
+
+
+@pytest.fixture(scope="session")
+def two_workers() -> Iterator[Session]:
+    """A session with two CPU workers and two simulated GPUs; others attach to its address."""
+    with connect(simulated_cluster(2, 2)) as session:
+        yield session
+
+
+@pytest.fixture(scope="session")
+def without_gpu() -> Iterator[Session]:
+    """A session with one CPU worker and no GPU."""
+    with connect(simulated_cluster(1, 0)) as session:
+        yield session

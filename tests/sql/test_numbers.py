@@ -1,0 +1,173 @@
+"""Decimals to the last digit and integers that never wrap, whatever the chunks and devices."""
+
+from __future__ import annotations
+
+import datetime
+import random
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from hybridq.errors import CastFailed, DivisionByZero, ExecutionError, NumericOverflow
+
+from .conftest import MODES, in_order, rows
+
+
+def decimals(*values, precision=15, scale=2):
+    return pa.array([None if value is None else Decimal(value) for value in values], pa.decimal128(precision, scale))
+
+
+def ints(*values, kind=None):
+    return pa.array(values, kind or pa.int64())
+
+
+def test_products_of_decimals(ask):
+    t = pa.table({"price": decimals("100.00"), "discount": decimals("0.10"), "tax": decimals("0.05")})
+    answer = ask("select price * (1 - discount) * (1 + tax) as charge from t", t=t)
+    assert in_order(answer) == [(Decimal("94.5"),)]
+    assert pa.types.is_decimal(answer.schema.types[0])
+    assert 4 <= answer.schema.types[0].scale <= 6
+
+
+def test_sums_of_products_over_chunks(ask):
+    t = pa.table({"price": decimals("100.01", "0.01", "99999999.99"), "rate": decimals("0.07", "0.33", "0.99")})
+    answer = ask("select sum(price * (1 - rate) * (1 + rate)) as s from t", t=t)
+    exact = sum(p * (1 - r) * (1 + r) for p, r in zip(*(c.to_pylist() for c in t.columns), strict=True))
+    assert in_order(answer) == [(exact,)]
+
+
+def test_a_sum_past_the_columns_precision(ask):
+    t = pa.table({"x": decimals("9999999999999.99", "9999999999999.99")})
+    answer = ask("select sum(x) as s from t", t=t)
+    assert in_order(answer) == [(Decimal("19999999999999.98"),)]
+    assert answer.schema.types == [pa.decimal128(38, 2)]
+
+
+def test_a_decimal_sum_past_38_digits_is_an_error(ask):
+    t = pa.table({"x": decimals("9" * 38, "9" * 38, precision=38, scale=0)})
+    with pytest.raises(NumericOverflow):
+        ask("select sum(x) as s from t", t=t)
+
+
+def test_averages_of_decimals_are_exact_quotients(ask):
+    t = pa.table({"x": decimals("0.01", "0.02", precision=5)})
+    answer = ask("select avg(x) as a from t", t=t)
+    assert answer.schema.types == [pa.decimal128(9, 6)]
+    assert in_order(answer) == [(Decimal("0.015000"),)]
+    thirds = pa.table({"x": decimals("0.01", "0.01", "0.03", None), "y": decimals("-0.01", "-0.01", "-0.03", None)})
+    assert in_order(ask("select avg(x) as a, avg(y) as b from t", t=thirds)) == [
+        (Decimal("0.016667"), Decimal("-0.016667"))
+    ]
+
+
+def test_averages_merge_sums_and_counts(ask):
+    t = pa.table({"x": ints(1, 2, 3)})
+    path_rows = in_order(ask("select avg(x) as a from t", t=t))
+    assert path_rows == [(2.0,)]
+
+
+def test_averages_of_uneven_chunks(single_units, tmp_path):
+    pq.write_table(pa.table({"x": ints(1)}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"x": ints(2, 3)}), tmp_path / "b.parquet")
+    single_units.register("uneven", [tmp_path / "a.parquet", tmp_path / "b.parquet"])
+    for mode in MODES:
+        assert in_order(single_units.sql("select avg(x) as a from uneven").collect(mode=mode).to_arrow()) == [(2.0,)]
+
+
+def test_small_integers_add_up_to_large_ones(ask):
+    top = 2**31 - 1
+    answer = ask("select sum(x) as s from t", t=pa.table({"x": ints(top, top, kind=pa.int32())}))
+    assert in_order(answer) == [(2 * top,)]
+    answer = ask("select sum(x) as s from t", t=pa.table({"x": ints(*[127] * 4, kind=pa.int8())}))
+    assert in_order(answer) == [(508,)]
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_an_integer_sum_never_wraps(ask, sign):
+    t = pa.table({"big": ints(sign * (2**63 - 1), sign * (2**63 - 1), sign * 5)})
+    with pytest.raises(NumericOverflow, match="big"):
+        ask("select sum(big) as s from t", t=t)
+
+
+def test_an_integer_sum_may_pass_through_large_partials(ask):
+    t = pa.table({"big": ints(2**63 - 1, 1, -2)})
+    assert in_order(ask("select sum(big) as s from t", t=t)) == [(2**63 - 2,)]
+
+
+def test_integer_arithmetic_never_wraps(ask):
+    with pytest.raises(ExecutionError):
+        ask("select x + 1 as y from t", t=pa.table({"x": ints(2**63 - 1)}))
+
+
+def test_large_integers_survive_beside_null(ask):
+    t = pa.table({"k": ints(1, 2, 3), "x": ints(2**53 + 1, None, 2**53 + 3)})
+    assert in_order(ask("select x from t order by k", order_by=(), t=t)) == [(2**53 + 1,), (None,), (2**53 + 3,)]
+    answer = ask("select max(x) as hi, min(x) as lo, sum(x) as s from t", t=t)
+    assert in_order(answer) == [(2**53 + 3, 2**53 + 1, 2**54 + 4)]
+
+
+def test_decimal_sums_are_exact_and_the_same_every_time(single_units, tmp_path):
+    random.seed(5)
+    count = 40_000
+    columns = {name: [random.randrange(-(10**30), 10**30) for _ in range(count)] for name in "xyz"}
+    keys = [random.randrange(4) for _ in range(count)]
+    kind = pa.decimal128(38, 2)
+    arrays = {name: pa.array([Decimal(value).scaleb(-2) for value in values], kind) for name, values in columns.items()}
+    pq.write_table(pa.table({"k": keys, **arrays}), tmp_path / "wide.parquet", row_group_size=count // 5)
+    single_units.register("wide", tmp_path / "wide.parquet")
+    query = single_units.sql("select k, sum(x) as x, sum(y) as y, sum(z) as z from wide group by k")
+    expected = []
+    for key in range(4):
+        sums = (sum(v for k, v in zip(keys, columns[name], strict=True) if k == key) for name in "xyz")
+        expected.append((key, *(Decimal((total < 0, tuple(map(int, str(abs(total)))), -2)) for total in sums)))
+    for mode in (*MODES, *MODES):
+        assert rows(query.collect(mode=mode).to_arrow()) == expected
+
+
+def test_division_truncates_integers_and_keeps_decimals(ask):
+    t = pa.table({"a": ints(7, -7), "d": decimals("7.00", "-7.00")})
+    answer = ask("select a / 2 as q, a % 2 as r, d / 2 as e from t order by a desc", t=t)
+    assert in_order(answer) == [(3, 1, Decimal("3.5")), (-3, -1, Decimal("-3.5"))]
+
+
+@pytest.mark.parametrize("column", ["a", "d"])
+def test_division_by_zero_is_an_error(ask, column):
+    t = pa.table({"a": ints(1, 0), "d": decimals("1.00", "0.00")})
+    with pytest.raises(DivisionByZero):
+        ask(f"select 1 / {column} as q from t", t=t)
+
+
+def test_a_cast_that_fails_is_an_error(ask):
+    t = pa.table({"s": pa.array(["1", "x"])})
+    with pytest.raises(CastFailed):
+        ask("select cast(s as int) as i from t", t=t)
+
+
+def test_a_forced_wrong_type_is_refused_before_running(ask):
+    t = pa.table({"s": pa.array(["1", "x"])})
+    assert rows(ask("select s from t where s = '1'", t=t)) == [("1",)]
+
+
+def test_dates_keep_their_type(ask):
+    day = datetime.date(1998, 9, 2)
+    t = pa.table({"d": pa.array([day, day + datetime.timedelta(1), None, datetime.date(1969, 12, 31)], pa.date32())})
+    answer = ask("select d from t where d <= date '1998-09-02' order by d", t=t)
+    assert answer.schema.types == [pa.date32()]
+    assert in_order(answer) == [(datetime.date(1969, 12, 31),), (day,)]
+    answer = ask("select min(d) as lo, max(d) as hi, count(d) as n from t", t=t)
+    assert in_order(answer) == [(datetime.date(1969, 12, 31), day + datetime.timedelta(1), 3)]
+
+
+def test_parts_of_dates(ask):
+    t = pa.table({"d": pa.array([datetime.date(1995, 3, 15), datetime.date(2000, 2, 29)], pa.date32())})
+    answer = ask("select extract(year from d) as y, extract(month from d) as m, extract(day from d) as x from t", t=t)
+    assert rows(answer) == [(1995, 3, 15), (2000, 2, 29)]
+    assert len(set(answer.schema.types)) == 1
+
+
+def test_timestamps_and_dates_compare_by_instant(ask):
+    moments = [datetime.datetime(1998, 9, 2), datetime.datetime(1998, 9, 2, 0, 0, 1)]
+    t = pa.table({"at": pa.array(moments, pa.timestamp("us"))})
+    assert in_order(ask("select at from t where at <= date '1998-09-02'", t=t)) == [(moments[0],)]
