@@ -1,4 +1,4 @@
-"""Merging of partial aggregates."""
+"""Merging partial aggregates, and their final values."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from hybridq.engines.cpu import CpuEngine
+from hybridq.errors import CastFailed, NumericOverflow
 from hybridq.physical.pipeline import AggregateMerge
-from hybridq.plan.expressions import Column, NamedExpression
-from hybridq.types import Field, to_arrow_schema
+from hybridq.plan.expressions import Cast, Column, NamedExpression
+from hybridq.types import Field, Schema, to_arrow_schema
 
 
 def merge_partials(merge: AggregateMerge, partials: Sequence[pa.Table]) -> pa.Table:
@@ -19,42 +20,60 @@ def merge_partials(merge: AggregateMerge, partials: Sequence[pa.Table]) -> pa.Ta
     ----------
     merge : AggregateMerge
     partials : sequence of pyarrow.Table
-        Of the partial schema. May be empty.
+        Of ``merge.partial_schema``; may be empty.
 
     Returns
     -------
     pyarrow.Table
-        Of the partial schema, one row a group; exactly one row when there are no groups.
+        Of ``merge.partial_schema``, one row a group; exactly one row without groups.
+
+    Raises
+    ------
+    NumericOverflow
+        A sum does not fit its type.
     """
+    schema = merge.partial_schema
+    types = {field.name: field.type for field in schema}
     engine = CpuEngine()
-    frames = [engine.from_arrow(partial) for partial in partials]
-    if not frames:
-        frames = [engine.from_arrow(to_arrow_schema(merge.partial_schema).empty_table())]
-    types = {field.name: field.type for field in merge.partial_schema}
+    table = pa.concat_tables([to_arrow_schema(schema).empty_table(), *partials])
     groups = [NamedExpression(name, Column(types[name], name)) for name in merge.groups]
-    merged = engine.aggregate(engine.concatenate(frames), groups, merge.aggregates)
-    return engine.to_arrow(merged, merge.partial_schema)
+    return engine.to_arrow(engine.aggregate(engine.from_arrow(table), groups, merge.aggregates), schema)
 
 
 def finalize(merge: AggregateMerge, partial: pa.Table) -> pa.Table:
-    """Compute the final aggregates from merged partial ones.
+    """Compute final values from merged partials.
 
     Parameters
     ----------
     merge : AggregateMerge
     partial : pyarrow.Table
-        The only partial result left.
-
-    Returns
-    -------
-    pyarrow.Table
-        The columns of ``merge.final``.
+        What ``merge_partials`` gave.
 
     Raises
     ------
     NumericOverflow
-        A total does not fit its type.
+        A sum does not fit the aggregate's type; the message names it.
     """
     engine = CpuEngine()
-    schema = tuple(Field(item.name, item.expression.type) for item in merge.final)
-    return engine.to_arrow(engine.project(engine.from_arrow(partial), merge.final), schema)
+    schema: Schema = tuple(Field(item.name, item.expression.type) for item in merge.final)
+    try:
+        return engine.to_arrow(engine.project(engine.from_arrow(partial), merge.final), schema)
+    except CastFailed:
+        _raise_overflow(engine, merge, partial)
+        raise
+
+
+def _raise_overflow(engine: CpuEngine, merge: AggregateMerge, partial: pa.Table) -> None:
+    """Find the sum whose total does not fit, and say so: the cast from the wider merged type is not the user's."""
+    frame = engine.from_arrow(partial)
+    merged = {call.name for call in merge.aggregates if call.function == "sum"}
+    for item in merge.final:
+        expression = item.expression
+        if not (isinstance(expression, Cast) and str(expression.operand) in merged):
+            continue
+        try:
+            engine.project(frame, [item])
+        except CastFailed as error:
+            raise NumericOverflow(
+                f"{item.name} does not fit {expression.type}: cast its argument to DECIMAL or DOUBLE"
+            ) from error

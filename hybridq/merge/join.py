@@ -1,4 +1,4 @@
-"""Merging of join outputs, build sides and other plain rows: chunks one below the other."""
+"""Putting the results of chunks one below the other."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ from hybridq.types import to_arrow_schema
 
 
 def concatenate(merge: ConcatenateMerge, parts: Sequence[pa.Table]) -> pa.Table:
-    """Put the chunks' rows together in chunk order, without copying them.
+    """Return the rows of all parts in order; with ``merge.count`` only the first so many.
 
     Parameters
     ----------
     merge : ConcatenateMerge
     parts : sequence of pyarrow.Table
-        Of the merge's schema, in chunk order. May be empty.
-
-    Returns
-    -------
-    pyarrow.Table
-        All rows, or the first ``merge.count``.
+        Of ``merge.schema``, in chunk order; may be empty.
     """
-    schema = to_arrow_schema(merge.schema)
-    table = pa.concat_tables(parts) if parts else schema.empty_table()
+    if not merge.schema:
+        # A table without columns keeps its number of rows only if no schema is imposed on it.
+        rows = sum(part.num_rows for part in parts)
+        rows = rows if merge.count is None else min(rows, merge.count)
+        return pa.table({"rows": pa.nulls(rows)}).select([])
+    table = pa.concat_tables([to_arrow_schema(merge.schema).empty_table(), *parts])
     return table if merge.count is None else table.slice(0, merge.count)

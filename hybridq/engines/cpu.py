@@ -1,0 +1,111 @@
+"""The CPU engine: interpreted kernels of NumPy and pyarrow on one thread.
+
+Threads may share an engine: it holds no state but Parquet footers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from hybridq.engines import column as columns
+from hybridq.engines.aggregate import aggregate_frame
+from hybridq.engines.column import Column
+from hybridq.engines.evaluate import evaluate_frame, select
+from hybridq.engines.frame import CpuFrame
+from hybridq.engines.joining import CpuBuildSide, count_matches, probe_frame
+from hybridq.engines.ordering import sort_indices, top_indices
+from hybridq.engines.output import to_table
+from hybridq.engines.protocol import BuildSide, Frame, ProbeKind, ReadRequest
+from hybridq.engines.read import read_frame
+from hybridq.plan.expressions import AggregateCall, Expression, NamedExpression, SortKey
+from hybridq.plan.expressions import Column as ColumnReference
+from hybridq.types import Schema
+
+
+class CpuEngine:
+    """Runs a pipeline's operators on one CPU thread; see ``hybridq.engines.protocol.Engine`` for each.
+
+    Examples
+    --------
+    >>> engine = CpuEngine()
+    >>> frame = engine.from_arrow(pa.table({"x": [3, 1, None]}))
+    >>> engine.sort(frame, [SortKey(ColumnReference(pa.int64(), "x"), nulls_first=True)]).rows
+    3
+    """
+
+    name = "cpu"
+
+    def read(self, request: ReadRequest) -> Frame:
+        return read_frame(request)
+
+    def from_arrow(self, table: pa.Table) -> Frame:
+        found = {name: columns.from_arrow(table.column(index)) for index, name in enumerate(table.column_names)}
+        return CpuFrame(found, table.num_rows)
+
+    def to_arrow(self, frame: Frame, schema: Schema) -> pa.Table:
+        return to_table(own(frame).compact(), schema)
+
+    def concatenate(self, frames: Sequence[Frame]) -> Frame:
+        parts = [own(frame).compact() for frame in frames]
+        names = parts[0].columns
+        joined = {name: columns.concatenate([part.columns[name] for part in parts]) for name in names}
+        return CpuFrame(joined, sum(part.stored_rows for part in parts))
+
+    def slice(self, frame: Frame, offset: int, count: int | None) -> Frame:
+        found = own(frame).compact()
+        start = min(offset, found.stored_rows)
+        stop = found.stored_rows if count is None else min(start + count, found.stored_rows)
+        return found.slice(start, stop)
+
+    def filter(self, frame: Frame, predicate: Expression) -> Frame:
+        found = own(frame)
+        return CpuFrame(found.columns, found.stored_rows, select(found, predicate))
+
+    def project(self, frame: Frame, expressions: Sequence[NamedExpression]) -> Frame:
+        found = own(frame)
+        picked = {item.name: item.expression for item in expressions}
+        if all(isinstance(expression, ColumnReference) for expression in picked.values()):
+            return found.pick({name: str(expression) for name, expression in picked.items()})
+        found = found.compact()
+        computed = evaluate_frame(found, list(picked.values()))
+        typed: dict[str, Column] = dict(zip(picked, computed, strict=True))
+        return CpuFrame(typed, found.stored_rows)
+
+    def build(self, frame: Frame, keys: Sequence[str]) -> BuildSide:
+        return CpuBuildSide(own(frame), keys)
+
+    def count_matches(self, frame: Frame, build: BuildSide, keys: Sequence[Expression]) -> int:
+        assert isinstance(build, CpuBuildSide)
+        return count_matches(own(frame), build, keys)
+
+    def probe(
+        self,
+        frame: Frame,
+        build: BuildSide,
+        kind: ProbeKind,
+        keys: Sequence[Expression],
+        residual: Expression | None,
+        output: Sequence[str],
+    ) -> Frame:
+        assert isinstance(build, CpuBuildSide)
+        return probe_frame(own(frame), build, kind, keys, residual, output)
+
+    def aggregate(self, frame: Frame, groups: Sequence[NamedExpression], aggregates: Sequence[AggregateCall]) -> Frame:
+        return aggregate_frame(own(frame), groups, aggregates)
+
+    def sort(self, frame: Frame, keys: Sequence[SortKey]) -> Frame:
+        found = own(frame).compact()
+        return found.take(sort_indices(found, keys))
+
+    def top_k(self, frame: Frame, keys: Sequence[SortKey], count: int) -> Frame:
+        found = own(frame).compact()
+        return found.take(top_indices(found, keys, count))
+
+
+def own(frame: Frame) -> CpuFrame:
+    """Check that a frame is this engine's."""
+    if not isinstance(frame, CpuFrame):
+        raise TypeError(f"the CPU engine cannot use a {type(frame).__name__}")
+    return frame

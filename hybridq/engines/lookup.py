@@ -1,0 +1,108 @@
+"""Lookup tables from 64-bit join codes to positions, built once and probed by many chunks.
+
+Three kinds, by how densely the codes fill their range: a table of positions; a bitmap with the number of bits set before
+each word (a sixteenth of the memory, for sparse keys); a hash table.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from hybridq.engines.column import Indices, Values
+
+DIRECT_CODES = 1 << 21
+"""Range up to which a table of positions is used whatever the number of keys: 8 MiB."""
+DIRECT_FACTOR = 4
+BITMAP_CODES = 1 << 24
+BITMAP_FACTOR = 256
+WORD_BITS = 6
+
+
+class Lookup(Protocol):
+    """Finds the position of codes among the distinct, ascending codes that the lookup was made of."""
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes held."""
+
+    def find(self, codes: Indices) -> Values:
+        """Return the position of each code, -1 where it is none of the lookup's. Codes are in ``[0, size)``."""
+
+
+class DirectLookup:
+    """One position for each code of the range."""
+
+    def __init__(self, codes: Indices, size: int) -> None:
+        self._table = np.full(size, -1, np.int32)
+        self._table[codes] = np.arange(len(codes), dtype=np.int32)
+
+    @property
+    def nbytes(self) -> int:
+        return self._table.nbytes
+
+    def find(self, codes: Indices) -> Values:
+        return self._table.take(codes)
+
+
+class BitmapLookup:
+    """One bit for each code of the range; a code's position is the number of bits set before it."""
+
+    def __init__(self, codes: Indices, size: int) -> None:
+        words = (size >> WORD_BITS) + 1
+        self._words = np.zeros(words, np.uint64)
+        # Codes ascend: all bits of a word are one run.
+        word = codes >> WORD_BITS
+        bits = np.uint64(1) << (codes & 63).astype(np.uint64)
+        starts = (
+            np.flatnonzero(np.concatenate(([True], word[1:] != word[:-1]))) if len(codes) else np.zeros(0, np.int64)
+        )
+        if len(codes):
+            self._words[word[starts]] = np.bitwise_or.reduceat(bits, starts)
+        counts = np.bitwise_count(self._words)
+        self._before = np.zeros(words, np.int32)
+        np.cumsum(counts[:-1], out=self._before[1:])
+
+    @property
+    def nbytes(self) -> int:
+        return self._words.nbytes + self._before.nbytes
+
+    def find(self, codes: Indices) -> Values:
+        word = codes >> WORD_BITS
+        bit = (codes & 63).astype(np.uint64)
+        bits = self._words.take(word)
+        hits = np.flatnonzero((bits >> bit) & np.uint64(1))
+        positions = np.full(len(codes), -1, np.int32)
+        below = (np.uint64(1) << bit.take(hits)) - np.uint64(1)
+        positions[hits] = self._before.take(word.take(hits)) + np.bitwise_count(bits.take(hits) & below)
+        return positions
+
+
+class HashLookup:
+    """A hash table (pandas')."""
+
+    def __init__(self, codes: Indices) -> None:
+        import pandas as pd
+
+        self._index: Any = pd.Index(codes)
+        self._bytes = codes.nbytes * 4
+        # Fill the table now: the first use would, and threads share it.
+        self._index.get_indexer(codes[:1])
+
+    @property
+    def nbytes(self) -> int:
+        return self._bytes
+
+    def find(self, codes: Indices) -> Values:
+        found: Values = self._index.get_indexer(codes)
+        return found
+
+
+def make_lookup(codes: Indices, size: int) -> Lookup:
+    """Choose and build a lookup of distinct, ascending codes in ``[0, size)``."""
+    if size <= max(DIRECT_CODES, DIRECT_FACTOR * len(codes)):
+        return DirectLookup(codes, size)
+    if size <= max(BITMAP_CODES, BITMAP_FACTOR * len(codes)):
+        return BitmapLookup(codes, size)
+    return HashLookup(codes)

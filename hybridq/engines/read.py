@@ -1,0 +1,129 @@
+"""Reading Parquet row groups into frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from hybridq import types
+from hybridq.engines.column import Bounds, Column, from_arrow
+from hybridq.engines.constants import column_bounds
+from hybridq.engines.evaluate import select
+from hybridq.engines.frame import CpuFrame
+from hybridq.engines.protocol import ReadColumn, ReadRequest
+from hybridq.errors import DataError
+from hybridq.storage import FileStamp, open_source, stamp
+
+DICTIONARY_BYTES = 4.0
+"""Uncompressed bytes a row up to which a string column is read as a dictionary: short codes and few distinct values."""
+
+
+@lru_cache(maxsize=4096)
+def _footer(seen: FileStamp) -> pq.FileMetaData:
+    source = open_source(seen.path)
+    try:
+        return pq.read_metadata(source)
+    finally:
+        if not isinstance(source, str):
+            source.close()
+
+
+@contextmanager
+def _explained(path: str) -> Iterator[None]:
+    """Turn the errors of a file that cannot be read into DataError."""
+    try:
+        yield
+    except (OSError, EOFError, pa.ArrowException) as error:
+        raise DataError(f"cannot read {path}: it is missing, damaged or no Parquet file ({error})") from error
+
+
+def read_frame(request: ReadRequest) -> CpuFrame:
+    """Read row groups; rows that do not satisfy the predicate are deselected.
+
+    Raises
+    ------
+    DataError
+        A file is missing, truncated or not what the catalog saw; the message names it.
+    """
+    tables = [_read_file(path, groups, request) for path, groups in request.files]
+    rows = sum(table.num_rows for table in tables)
+    bounds = {source: (low, high) for source, low, high in request.bounds}
+    columns = {}
+    for index, column in enumerate(request.columns):
+        chunks = [chunk for table in tables for chunk in table.column(index).chunks]
+        low, high = bounds.get(column.source, (None, None))
+        columns[column.name] = _column(chunks, column, column_bounds(column.type, low, high))
+    frame = CpuFrame(columns, rows)
+    if request.predicate is not None:
+        frame = CpuFrame(columns, rows, select(frame, request.predicate))
+    return frame.pick({name: name for name in request.output})
+
+
+def _column(chunks: list[pa.Array], wanted: ReadColumn, bounds: Bounds | None) -> Column:
+    if any(pa.types.is_dictionary(chunk.type) for chunk in chunks):
+        encoded = pa.dictionary(pa.int32(), pa.string())
+        chunks = [chunk if pa.types.is_dictionary(chunk.type) else chunk.cast(encoded) for chunk in chunks]
+    column = from_arrow(pa.chunked_array(chunks) if chunks else pa.array([], wanted.type), bounds)
+    return column if column.type == wanted.type else column.with_type(wanted.type)
+
+
+def _read_file(path: str, groups: tuple[int, ...], request: ReadRequest) -> pa.Table:
+    names = [column.source for column in request.columns]
+    seen = stamp(path)
+    with _explained(path):
+        metadata = _footer(seen)
+        _check_columns(path, metadata, groups, request.columns)
+        encoded = _encoded_columns(metadata, groups, request.columns)
+        source = open_source(path)
+        try:
+            with pq.ParquetFile(source, metadata=metadata, read_dictionary=encoded) as file:
+                table = file.read_row_groups(list(groups), columns=list(dict.fromkeys(names)), use_threads=False)
+        finally:
+            if not isinstance(source, str):
+                source.close()
+    table = table.select(names)
+    for index, column in enumerate(request.columns):
+        data = table.column(index)
+        if types.normalize(data.type) != column.type:
+            try:
+                table = table.set_column(index, column.source, data.cast(column.type))
+            except pa.ArrowException as error:
+                raise DataError(
+                    f"column {column.source} of {path} is {data.type}, not {column.type} as in the other files: {error}"
+                ) from error
+    return table
+
+
+def _check_columns(
+    path: str, metadata: pq.FileMetaData, groups: tuple[int, ...], columns: tuple[ReadColumn, ...]
+) -> None:
+    if groups and max(groups) >= metadata.num_row_groups:
+        raise DataError(
+            f"{path} has changed: it has {metadata.num_row_groups} row groups, and number {max(groups)} is to be read"
+        )
+    present = set(metadata.schema.to_arrow_schema().names)
+    for column in columns:
+        if column.source not in present:
+            raise DataError(f"{path} has no column {column.source}: it has {', '.join(sorted(present))}")
+
+
+def _encoded_columns(metadata: pq.FileMetaData, groups: tuple[int, ...], columns: tuple[ReadColumn, ...]) -> list[str]:
+    """Return the string columns that are worth reading as dictionaries."""
+    wanted = {column.source for column in columns if types.is_string(column.type)}
+    if not wanted or not groups:
+        return []
+    found = []
+    for index in range(metadata.num_columns):
+        name = metadata.schema.column(index).path
+        if name not in wanted:
+            continue
+        chunks = [metadata.row_group(group).column(index) for group in groups]
+        values = sum(chunk.num_values for chunk in chunks)
+        size = sum(chunk.total_uncompressed_size for chunk in chunks)
+        if all(chunk.has_dictionary_page for chunk in chunks) and size <= DICTIONARY_BYTES * values:
+            found.append(name)
+    return found
