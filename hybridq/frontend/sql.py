@@ -19,6 +19,8 @@ _SETTINGS = {
     # 0.06 + 0.01 is 0.07 only in decimals.
     "datafusion.sql_parser.parse_float_as_decimal": "true",
     "datafusion.sql_parser.map_string_types_to_utf8view": "false",
+    # Other dialects read more clauses that DataFusion then ignores.
+    "datafusion.sql_parser.dialect": "PostgreSQL",
     "datafusion.execution.target_partitions": "1",
 }
 
@@ -100,6 +102,11 @@ def _substrait(text: str, tables: Mapping[str, Schema]) -> tuple[bytes, Iterator
         return Producer.to_substrait_plan(logical, context).encode(), iter(flags)
     except Exception as error:  # DataFusion raises plain Exception for most failures
         raise translated(error, text, tables) from error
+    except BaseException as error:
+        # A panic of DataFusion's Rust code is no Exception, so that nobody hides it; the query is still at fault.
+        if type(error).__name__ != "PanicException":
+            raise
+        raise Unsupported(f"DataFusion failed to plan the query: {str(error)[:200]}") from error
 
 
 def _quoted(name: str) -> str:

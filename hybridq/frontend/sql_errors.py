@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 
 from hybridq.errors import (
     AmbiguousColumn,
@@ -16,7 +17,7 @@ from hybridq.errors import (
     UnknownTable,
     Unsupported,
 )
-from hybridq.frontend.sql_text import Token, place, tokens
+from hybridq.frontend.sql_text import LONGEST_CHAIN, Token, longest_chain, place, tokens
 from hybridq.frontend.substrait_reads import nearest
 from hybridq.types import Schema
 
@@ -32,8 +33,15 @@ _STATEMENTS = _words(
     "vacuum"
 )
 _ONLY_QUERIES = "only queries are run: SELECT, WITH or VALUES"
-# What DataFusion parses and then leaves out of the plan without a word.
-_IGNORED = {"tablesample": "TABLESAMPLE"}
+# Clauses that DataFusion parses and then leaves out of the plan without a word, as a word and the one that follows.
+_IGNORED: Mapping[tuple[str, str | None], str] = {
+    ("tablesample", None): "TABLESAMPLE",
+    ("sample", "("): "SAMPLE",
+    ("connect", "by"): "CONNECT BY",
+    ("with", "ordinality"): "WITH ORDINALITY",
+    ("for", "json"): "FOR JSON",
+    ("for", "xml"): "FOR XML",
+}
 
 
 def refuse_other_statements(text: str) -> frozenset[str]:
@@ -44,7 +52,7 @@ def refuse_other_statements(text: str) -> frozenset[str]:
     SqlError
         If it holds another statement, several, or none.
     Unsupported
-        If it has a clause that would be ignored.
+        If it has a clause that would be ignored, or an expression that would take seconds to plan.
     """
     found = list(tokens(text))
     while found and found[-1].value == ";" and found[-1].kind == "sign":
@@ -54,11 +62,19 @@ def refuse_other_statements(text: str) -> frozenset[str]:
     first = next((token for token in found if token.value != "("), found[0])
     if first.kind == "word" and first.value in _STATEMENTS:
         raise _at(f"{_ONLY_QUERIES}, not {first.value.upper()}", text, first.offset)
-    for token in found:
+    for token, following in zip_longest(found, found[1:]):
         if token.kind == "sign" and token.value == ";":
             raise _at("only one statement is run at a time", text, token.offset)
-        if token.kind == "word" and token.value in _IGNORED:
-            raise Unsupported(f"{_IGNORED[token.value]} is not supported")
+        if token.kind == "word":
+            ignored = _IGNORED.get((token.value, None)) or (
+                _IGNORED.get((token.value, following.value)) if following else None
+            )
+            if ignored is not None:
+                raise Unsupported(f"{ignored} is not supported{_where(token.value, text)}")
+    if longest_chain(found) > LONGEST_CHAIN:
+        raise Unsupported(
+            f"an expression of more than {LONGEST_CHAIN} operators in a row is not supported: use IN for many values"
+        )
     return frozenset(token.value for token in found if token.kind in ("word", "quoted"))
 
 
@@ -89,7 +105,7 @@ def _last_cause(message: str) -> str:
         cause,
     )
     lines = [line.strip() for line in cause.splitlines() if line.strip()]
-    return " ".join(lines)[:500] if lines else "the query cannot be planned"
+    return " ".join(lines).removesuffix('")')[:500] if lines else "the query cannot be planned"
 
 
 def _at(message: str, text: str, offset: int) -> SqlError:
@@ -110,7 +126,7 @@ def _syntax(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> Hy
 
 
 def _unknown_table(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:
-    name = re.sub(r"^datafusion\.public\.", "", match["name"])
+    name = re.sub(r"^datafusion\.(?:public\.)?", "", match["name"])
     return UnknownTable(f"there is no table {name}{_where(name, text)}{_quoted(nearest(name, list(tables)), tables)}")
 
 
@@ -185,7 +201,7 @@ def _alias(found: Sequence[Token], position: int) -> str | None:
 
 
 def _same_names(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:
-    name = re.sub(r"^.* AS ", "", match["name"])
+    name = re.sub(r"^.* AS (\w+)$", r"\1", match["name"])
     return SqlError(f"two expressions of SELECT are named {name}: give one another name with AS")
 
 
@@ -207,6 +223,19 @@ def _plan_type(match: re.Match[str], text: str, tables: Mapping[str, Schema]) ->
 def _conversion(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", match["name"]).upper()
     return Unsupported(f"{words}: not supported yet")
+
+
+def _arguments(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:
+    return SqlError(f"no function takes such values: {match['signature']}{_where(match['name'], text)}")
+
+
+def _repeated_table(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:
+    table = match["name"].rpartition(".")[0]
+    return SqlError(f"the table {table} is in FROM twice: give one of them another name with AS")
+
+
+def _too_deep(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:
+    return SqlError("the query is nested too deeply: at most 50 levels of parentheses and subqueries are read")
 
 
 def _feature(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:
@@ -241,6 +270,12 @@ _CONVERSIONS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], str, Mapping
     (re.compile(r"Ambiguous reference to unqualified field (?P<name>\S+)"), _ambiguous),
     (re.compile(r"Invalid function '(?P<name>[^']*)'"), _function),
     (re.compile(r'unique expression names but the expression "(?P<name>.*?)" at position', re.DOTALL), _same_names),
+    (re.compile(r"duplicate qualified field name (?P<name>\S+)"), _repeated_table),
+    (re.compile(r"RecursionLimitExceeded"), _too_deep),
+    (
+        re.compile(r"No function matches the given name and argument types '(?P<signature>(?P<name>\w+)[^']*)'"),
+        _arguments,
+    ),
     (re.compile(r"Unsupported plan type: (?P<name>\w+)"), _plan_type),
     (re.compile(r"Cannot convert (?P<name>\w+)"), _conversion),
     (re.compile(r"Cast error: (?P<rest>.*)", re.DOTALL), _cast),

@@ -119,6 +119,9 @@ def _translate(message: Any, tables: Mapping[str, Schema], null_aware: Iterator[
         for item in message.extensions
         if item.WhichOneof("mapping_type") == "extension_function"
     }
+    if message.version.producer == "datafusion":
+        # SQL's concat() skips NULLs, and || does not; DataFusion calls the latter str_concat.
+        functions = {key: "concat_skipping_null" if name == "concat" else name for key, name in functions.items()}
     translator = RelationTranslator(tables, functions, null_aware)
     if relations[0].WhichOneof("rel_type") == "root":
         relation = translator.translate(relations[0].root.input)
@@ -129,7 +132,7 @@ def _translate(message: Any, tables: Mapping[str, Schema], null_aware: Iterator[
     if len(names) != len(relation.fields):
         raise PlanFormatError(f"the plan names {len(names)} columns and has {len(relation.fields)}")
     if not names:
-        raise PlanFormatError("the plan has no columns")
+        raise Unsupported("a query without columns is not supported")
     return Plan(rooted(relation), names)
 
 

@@ -96,6 +96,9 @@ class ExpressionTranslator:
         arguments = [self.translate(_value(part, substrait_name), fields, depth) for part in message.arguments]
         if substrait_name == "nullif" and len(arguments) == 2:
             return _null_if(*arguments)
+        if substrait_name == "concat_skipping_null":
+            arguments = [_empty_if_null(argument) for argument in arguments]
+            substrait_name = "concat"
         name = BY_SUBSTRAIT_NAME.get(substrait_name)
         if name is None:
             raise Unsupported(f"the function {substrait_name} is not supported")
@@ -215,6 +218,12 @@ def _value(argument: Any, function: str) -> Any:
 def _null_if(value: Expression, other: Expression) -> Expression:
     pair = common_type_of([value, other], "nullif")
     return Case(value.type, ((Call(pa.bool_(), "equal", tuple(pair)), Literal(value.type, None)),), value)
+
+
+def _empty_if_null(argument: Expression) -> Expression:
+    if isinstance(argument, Literal):
+        return Literal(argument.type, "") if argument.value is None else argument
+    return Call(argument.type, "coalesce", (argument, Literal(argument.type, "")))
 
 
 def _escape(argument: Expression) -> tuple[str, ...]:

@@ -62,6 +62,8 @@ def find_table(parts: Sequence[str], tables: Mapping[str, Schema]) -> str:
     for name in (".".join(parts), parts[-1]):
         if name in tables:
             return name
+    if parts[-1].endswith("()"):
+        raise Unsupported(f"the table function {parts[-1].removesuffix('()')} is not supported")
     folded = [name for name in tables if name.casefold() == parts[-1].casefold()]
     if len(folded) == 1:
         return folded[0]
