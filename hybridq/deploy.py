@@ -217,7 +217,10 @@ async def _serve(request: dict[str, Any], answer_pipe: IO[str], parent: int, scr
         cluster = await make(workers=workers, scheduler=scheduler, asynchronous=True)
         answer = {"address": cluster.scheduler_address}
     except Exception as error:
-        answer = {"error": f"{type(error).__name__}: {error}"}
+        root: BaseException = error
+        while (cause := root.__cause__ or root.__context__) is not None:
+            root = cause
+        answer = {"error": f"{type(root).__name__}: {root}"}
     # A client that is already gone closes the pipe; then standard input is closed as well.
     with contextlib.suppress(BrokenPipeError):
         answer_pipe.write(json.dumps(answer) + "\n")

@@ -100,14 +100,10 @@ class Roster:
             if kind is None:
                 plain.append(name)
             elif isinstance(answer, Mapping):
-                engine = answer["engine"] or ("cpu" if kind == "cpu" else "cuda")
-                if engine == "cuda":
-                    failed.append(f"{name} (the engine cuda is not in this version)")
-                    continue
                 self._known[address] = Device(
                     worker=name,
                     kind=kind,
-                    engine={"simulated": "simulated gpu"}.get(engine, engine),
+                    engine=answer["engine"],
                     threads=min(int(info["nthreads"]), int(info["resources"][RESOURCES[kind]])),
                     memory=int(info.get("memory_limit") or 0),
                     device_memory=answer["device_memory"],
@@ -115,10 +111,12 @@ class Roster:
                     host=answer["host"],
                     pid=answer["pid"],
                 )
-            elif isinstance(answer, ModuleNotFoundError):
+            elif isinstance(answer, ModuleNotFoundError) and (answer.name or "").startswith("hybridq"):
                 failed.append(f"{name} (no module {answer.name}: install hybridq, of this version, where workers run)")
             elif answer is None or isinstance(answer, OSError):
                 del self._known[address]  # it has just gone; ask again if it comes back
+            elif isinstance(answer, DeviceUnavailable):
+                failed.append(f"{name} ({answer})")
             else:
                 failed.append(f"{name} ({type(answer).__name__}: {answer})")
         if plain:

@@ -236,9 +236,9 @@ class StageRun:
 
     def _record(self, state: ChunkState, event: Mapping[str, Any]) -> None:
         seconds: Mapping[str, float] = event["seconds"]
-        device = next((each for each in self.report.devices if each.worker == event["worker"]), None)
+        device = next((each for each in self.report.devices if each.worker == event["device"]), None)
         if device is None:
-            device = DeviceReport(event["worker"], state.kind, event["engine"])
+            device = DeviceReport(event["device"], state.kind, event["engine"])
             self.report.devices.append(device)
         device.chunks += 1
         device.rows += source_rows(state.chunk)

@@ -204,5 +204,5 @@ def _report(topic: str, query: str, key: str, event: dict[str, Any]) -> None:
 
     worker = get_worker()
     worker.log_event(
-        topic, {**event, "query": query, "key": key, "worker": str(worker.name), "address": worker.address}
+        topic, {**event, "query": query, "key": key, "device": str(worker.name), "address": worker.address}
     )

@@ -21,11 +21,12 @@ MAX_BUILD_SIDES = 64
 
 def dask_setup(worker: Any) -> None:
     """Prepare the process (Dask calls it, since workers are started with ``--preload hybridq.dispatch.worker``)."""
-    import hybridq.dispatch.tasks  # noqa: F401 -- so that the first task need not wait for it
+    import hybridq.dispatch.tasks
+    import hybridq.engines.cpu  # noqa: F401 -- here, so that the first task need not wait for them
 
     prepare_process()
-    if os.environ.get("HYBRIDQ_ENGINE", "cpu") != "cuda":
-        engine_for_worker("gpu" if "GPU" in (worker.state.total_resources or {}) else "cpu")
+    # Arrow imports pandas at the first conversion of a list, which takes a third of a second; not in a query's time.
+    threading.Thread(target=pa.array, args=([1],), daemon=True).start()
 
 
 @lru_cache(maxsize=1)
@@ -63,11 +64,18 @@ def engine_for_worker(kind: str) -> Engine:
     raise ConfigurationError(f"HYBRIDQ_ENGINE must be cuda or simulated on a GPU worker, not {name!r}")
 
 
-def describe() -> dict[str, Any]:
-    """Tell what hybridq finds on this worker."""
+def describe(dask_worker: Any) -> dict[str, Any]:
+    """Tell what hybridq finds on this worker, and make its engine ready.
+
+    Raises
+    ------
+    Exception
+        The engine cannot be used; whatever its import or its start raised.
+    """
     from hybridq import __version__
 
-    engine = os.environ.get("HYBRIDQ_ENGINE", "")
+    kind = "gpu" if dask_worker.state.total_resources.get("GPU") else "cpu"
+    engine = engine_for_worker(kind).name
     memory = os.environ.get("HYBRIDQ_DEVICE_MEMORY", "")
     return {
         "version": __version__,

@@ -93,7 +93,7 @@ class FakeExecutor:
         workers = [each for each in self.there if each.kind == kind]
         worker = workers[next(self._names) % len(workers)]
         event = {
-            "what": "chunk", "kind": kind, "engine": worker.engine, "worker": worker.worker, "address": worker.address,
+            "what": "chunk", "kind": kind, "engine": worker.engine, "device": worker.worker, "address": worker.address,
             "bytes_read": 8 * source.num_rows, "outcome": "done", "rows": source.num_rows, "bytes": 8, "peak_bytes": 7,
             "seconds": {"total": source.num_rows * self.seconds_per_row[kind]}, "query": task.query, "key": task.key,
         }  # fmt: skip

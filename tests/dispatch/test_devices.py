@@ -26,13 +26,13 @@ def info(name, **resources):
     return {"name": name, "nthreads": 2, "memory_limit": 100, "resources": resources}
 
 
-def answer(engine="", device_memory=None):
+def answer(engine="cpu", device_memory=None):
     return {"version": "0", "engine": engine, "device_memory": device_memory, "host": "h", "pid": 1}
 
 
 def test_workers_are_told_apart_and_asked_once():
     workers = {"a": info("gpu-0", GPU=1), "b": info("cpu-0", CPU=2)}
-    client = Client(workers, {"a": answer("simulated", 7), "b": answer("cpu")})
+    client = Client(workers, {"a": answer("simulated gpu", 7), "b": answer()})
     roster = Roster(client)
     devices = roster.refresh()
     assert [(each.worker, each.kind, each.engine, each.threads) for each in devices] == [
@@ -50,13 +50,13 @@ def test_workers_are_told_apart_and_asked_once():
 def test_workers_that_cannot_be_used_are_named():
     workers = {"a": info("plain"), "b": info("bare", CPU=1), "c": info("real", GPU=1), "d": info("odd", CPU=1)}
     missing = ModuleNotFoundError("No module named 'hybridq'", name="hybridq")
-    client = Client(workers, {"a": missing, "b": missing, "c": answer(), "d": RuntimeError("odd")})
-    with pytest.warns(UserWarning) as caught:
+    client = Client(workers, {"a": missing, "b": missing, "c": DeviceUnavailable("the engine cuda is not here"), "d": RuntimeError("odd")})
+    with pytest.warns(UserWarning, match="are not used") as caught:
         assert Roster(client).refresh() == []
     text = " ".join(str(each.message) for each in caught)
     assert "without a CPU or GPU resource are not used: plain" in text
     assert "bare (no module hybridq: install hybridq, of this version, where workers run)" in text
-    assert "real (the engine cuda is not in this version)" in text
+    assert "real (the engine cuda is not here)" in text
     assert "odd (RuntimeError: odd)" in text
 
 
