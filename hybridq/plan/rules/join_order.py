@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 import pyarrow as pa
 
@@ -47,11 +48,19 @@ def join_order(root: Node, estimator: Estimator) -> Node:
         Scan large [k]
         Scan small [k]
     """
-    if isinstance(root, Join) and root.kind == "inner":
+    if _may_reorder(root):
         return _reordered(root, estimator)
     inputs = root.inputs
     changed = tuple(join_order(child, estimator) for child in inputs)
     return root if all(a is b for a, b in zip(changed, inputs, strict=True)) else root.with_inputs(changed)
+
+
+def _may_reorder(node: Node) -> TypeGuard[Join]:
+    """Tell whether a node is an inner join whose conditions can be checked for any pairs without failing."""
+    if not isinstance(node, Join) or node.kind != "inner":
+        return False
+    conditions = [*node.left_keys, *node.right_keys, *([] if node.residual is None else [node.residual])]
+    return not any(can_fail(condition) for condition in conditions)
 
 
 def _reordered(root: Join, estimator: Estimator) -> Node:
@@ -83,15 +92,14 @@ class _JoinTree:
 
     def collect(self, node: Node) -> _Order:
         """Take a tree apart and return the order it had."""
-        if isinstance(node, Join) and node.kind == "inner":
+        if _may_reorder(node):
             left, right = self.collect(node.left), self.collect(node.right)
             for pair in zip(node.left_keys, node.right_keys, strict=True):
                 self.predicates.append(Call(pa.bool_(), "equal", pair))
             if node.residual is not None:
                 self.predicates += conjuncts(node.residual)
             return left, right
-        above_join = isinstance(node, Filter) and isinstance(node.input, Join) and node.input.kind == "inner"
-        if isinstance(node, Filter) and above_join and not can_fail(node.predicate):
+        if isinstance(node, Filter) and _may_reorder(node.input) and not can_fail(node.predicate):
             order = self.collect(node.input)
             self.predicates += conjuncts(node.predicate)
             return order

@@ -125,7 +125,7 @@ def _(node: Join, predicates: Predicates) -> Node:
     for predicate in condition:
         reads = columns_of(predicate)
         pair = key_pair(predicate, left_names, right_names)
-        if pair is not None and not node.null_aware:
+        if pair is not None and not node.null_aware and not can_fail(predicate):
             keys.append(pair)
         elif can_fail(predicate) or not reads:
             residual.append(predicate)
