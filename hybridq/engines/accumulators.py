@@ -68,7 +68,7 @@ class Sum:
         self._nulls = _Nulls(cells)
         self._counts_only = counts_only
         self._floating = types.is_floating(call.type)
-        self._totals = np.zeros(cells + 1, np.float64 if self._floating else np.int64)
+        self._totals: Values = np.zeros(cells + 1, np.float64 if self._floating else np.int64)
         # Largest size that a cell of ``_totals`` can have by now.
         self._extent = 0
         self._limbs: list[Indices] | None = None
@@ -156,7 +156,9 @@ class Sum:
             words[:, 0] = (high.view(np.uint64) << np.uint64(LIMB_BITS)) | (low & LIMB_MASK).view(np.uint64)
             words[:, 1] = (high >> LIMB_BITS).view(np.uint64)
             return from_words(words, valid, data_type)
-        totals = sum(limb[present].astype(object) << (LIMB_BITS * index) for index, limb in enumerate(self._limbs))
+        totals = np.zeros(len(present), object)
+        for index, limb in enumerate(self._limbs):
+            totals += limb[present].astype(object) << (LIMB_BITS * index)
         if types.is_decimal(data_type):
             return from_integers(totals, valid, data_type, self._call)
         return self._integers(totals, valid)
@@ -194,6 +196,8 @@ class MinMax:
         dtype = storage_dtype(call.type)
         assert dtype is not None
         smallest = call.function == "min"
+        start: float
+        self._function: np.ufunc
         if dtype.kind == "f":
             # fmin leaves a NaN only where there is nothing else; maximum keeps any.
             self._function, start = (np.fmin, np.nan) if smallest else (np.maximum, -np.inf)

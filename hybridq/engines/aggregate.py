@@ -51,7 +51,7 @@ def _aggregate(frame: CpuFrame, groups: Sequence[NamedExpression], calls: Sequen
     streams = [index for index, accumulator in enumerate(accumulators) if accumulator is not None]
     arguments = [call.argument for call in calls if call.argument is not None]
     evaluator = Evaluator(arguments)
-    positions = {}
+    positions: dict[int, int] = {}
     for index, call in enumerate(calls):
         if call.argument is not None:
             positions[index] = len(positions)

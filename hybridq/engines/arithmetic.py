@@ -6,6 +6,7 @@ checked kernels (integers) or with more digits (decimals).
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -43,6 +44,9 @@ from hybridq.plan.expressions import Call
 _UFUNCS: Mapping[str, np.ufunc] = {"add": np.add, "subtract": np.subtract, "multiply": np.multiply}
 _CHECKED: Mapping[str, Callable[..., Any]] = {
     "add": pc.add_checked, "subtract": pc.subtract_checked, "multiply": pc.multiply_checked,
+}  # fmt: skip
+_PYTHON: Mapping[str, Callable[[int, int], int]] = {
+    "add": operator.add, "subtract": operator.sub, "multiply": operator.mul,
 }  # fmt: skip
 _WIDE: Mapping[str, Callable[..., Any]] = {"add": pc.add, "subtract": pc.subtract, "multiply": pc.multiply}
 
@@ -113,10 +117,10 @@ def _arithmetic(call: Call, arguments: list[Column]) -> Column:
 def as_float(column: Column) -> Values:
     """Return numbers as floats (decimals as the nearest ones)."""
     if column.array is not None:
-        values = pc.cast(column.array, pa.float64()).fill_null(0).to_numpy(zero_copy_only=False)
-        return values[0] if column.constant else values
+        values: Values = pc.cast(column.array, pa.float64()).fill_null(0).to_numpy(zero_copy_only=False)
+        return np.asarray(values[0]) if column.constant else values
     if types.is_decimal(column.type) and column.type.scale:
-        return column.numbers / 10.0**column.type.scale
+        return np.asarray(column.numbers / 10.0**column.type.scale)
     return column.numbers
 
 
@@ -185,7 +189,6 @@ def _decimal_arithmetic(call: Call, left: Column, right: Column) -> Column:
 
 
 def _wide_arithmetic(call: Call, left: Column, right: Column, scales: tuple[int, int], natural: int) -> Column:
-    exact_type = pa.decimal128(types.MAX_DECIMAL_DIGITS, min(natural, types.MAX_DECIMAL_DIGITS))
     constant_result = left.constant and right.constant
     a, b = wide_array(left, scales[0]), wide_array(right, scales[1])
     digits = a.type.precision + b.type.precision + 1
@@ -198,8 +201,7 @@ def _wide_arithmetic(call: Call, left: Column, right: Column, scales: tuple[int,
         )
         if natural == scale_of(call.type):
             return from_wide(_WIDE[call.function](first, second), call.type, call, constant_result)
-    del exact_type
-    python = {"add": lambda x, y: x + y, "subtract": lambda x, y: x - y, "multiply": lambda x, y: x * y}[call.function]
+    python = _PYTHON[call.function]
     left_factor, right_factor = 10 ** (scales[0] - scale_of(left.type)), 10 ** (scales[1] - scale_of(right.type))
     shift = natural - scale_of(call.type)
 
@@ -238,7 +240,7 @@ def to_scale(column: Column, data_type: pa.DataType, what: object) -> Column:
 def divide_half_away(numerator: Values, denominator: Values | int) -> Values:
     """Divide 64-bit integers, rounding half away from zero. No denominator is zero, or the least integer."""
     quotient, remainder = np.divmod(numerator, denominator)
-    # Floor division leaves a remainder of the denominator's sign: the exact quotient is between quotient and quotient + 1.
+    # Floor division leaves a remainder of the denominator's sign: the exact quotient is from quotient to quotient + 1.
     size, whole = np.abs(remainder), np.abs(denominator)
     rest = whole - size
     up = (size > rest) | ((size == rest) & (quotient >= 0))

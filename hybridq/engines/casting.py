@@ -63,7 +63,7 @@ def _convert(expression: Cast, operand: Column) -> Column:
 
 def _failed(expression: Cast, value: object) -> CastFailed:
     return CastFailed(
-        f"cannot cast {value!s:.80} to {expression.type} in {expression}: correct the value, or use TRY_CAST to get NULL"
+        f"cannot cast {value!s:.80} to {expression.type} in {expression}: correct it, or use TRY_CAST to get NULL"
     )
 
 

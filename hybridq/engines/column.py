@@ -2,13 +2,13 @@
 
 A column is held in one of three forms:
 
-- *numbers*: ``values`` is a NumPy array. Booleans, integers, floats, dates and times have their own width; decimals that
-  are known to fit are scaled 64-bit integers ("narrow"). It may be a strided view of an Arrow decimal128 buffer.
+- *numbers*: ``values`` is a NumPy array. Booleans, integers, floats, dates and times have their own width; decimals
+  known to fit are scaled 64-bit integers ("narrow"). It may be a strided view of an Arrow decimal128 buffer.
 - *codes*: ``values`` are positions in ``dictionary``, an Arrow array of distinct, non-NULL strings.
 - *array*: everything else stays an Arrow ``array``: plain strings, decimals too large for 64 bits ("wide"), lists.
 
-Values under a NULL are arbitrary. A *constant* stands for any number of equal rows: its ``values`` have no dimension, or
-its ``array`` has one element.
+Values under a NULL are arbitrary. A *constant* stands for any number of equal rows: its ``values`` have no dimension,
+or its ``array`` has one element.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Column:
         if constant:
             self.rows = 1
         else:
-            self.rows = len(array) if values is None else len(values)
+            self.rows = len(values) if values is not None else len(array or ())
 
     @property
     def nbytes(self) -> int:
@@ -269,7 +269,8 @@ def storage_dtype(data_type: pa.DataType) -> np.dtype[Any] | None:
     if pa.types.is_boolean(data_type):
         return np.dtype(np.bool_)
     if pa.types.is_integer(data_type) or pa.types.is_floating(data_type):
-        return np.dtype(data_type.to_pandas_dtype())
+        dtype: np.dtype[Any] = np.dtype(data_type.to_pandas_dtype())
+        return dtype
     if pa.types.is_date32(data_type) or pa.types.is_time32(data_type):
         return np.dtype(np.int32)
     if (
@@ -469,5 +470,6 @@ def unscaled(value: Any, scale: int) -> int:
     sign, digits, exponent = value.as_tuple()
     number = int("".join(map(str, digits)))
     shift = exponent + scale
-    number = number * 10**shift if shift >= 0 else number // 10**-shift
-    return -number if sign else number
+    number *= 10 ** max(shift, 0)
+    number //= 10 ** max(-shift, 0)
+    return int(-number if sign else number)

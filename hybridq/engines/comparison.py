@@ -112,7 +112,7 @@ def _differ(left: Column, right: Column) -> bool:
             if factor != 1 and not within((low * factor, high * factor), INT64):
                 return True
         return False
-    return pa.types.is_temporal(left.type) or pa.types.is_temporal(right.type)
+    return bool(pa.types.is_temporal(left.type) or pa.types.is_temporal(right.type))
 
 
 def _compare_floats(function: str, a: Values, b: Values) -> Mask:

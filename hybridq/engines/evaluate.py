@@ -233,8 +233,8 @@ class Evaluator:
             if not value.is_null_constant():
                 if value.constant:
                     return value
-                rest = [part for part in node.operands[node.operands.index(operand) :]]
-                inner = _Node(-1, node.expression, tuple(rest), None, False)
+                rest = node.operands[node.operands.index(operand) :]
+                inner = _Node(-1, node.expression, rest, None, False)
                 return self._coalesce(inner, block)
         return value
 

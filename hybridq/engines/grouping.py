@@ -1,8 +1,8 @@
 """Group keys as small integers.
 
-Each key column becomes *codes*: numbers from 0 on, equal exactly for equal keys (NULL is one key, NaN is one, -0.0 is 0.0).
-Codes of several keys combine by mixed radix. When the possible combinations are few for the number of rows they number the
-groups directly; else the combinations that occur are numbered densely.
+Each key column becomes *codes*: numbers from 0 on, equal exactly for equal keys (NULL is one key, NaN is one, -0.0 is
+0.0). Codes of several keys combine by mixed radix. When the possible combinations are few for the number of rows they
+number the groups directly; else the combinations that occur are numbered densely.
 """
 
 from __future__ import annotations

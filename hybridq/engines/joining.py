@@ -24,8 +24,9 @@ PAIR_BLOCK = 1 << 20
 class CpuBuildSide:
     """The build side of a join.
 
-    Rows are ordered by key: ``order`` lists them so that those of the distinct key at position ``p`` are
-    ``order[starts[p]:starts[p + 1]]``. Where all keys are distinct, ``starts`` is ``None`` and row ``order[p]`` is the one.
+    Rows are ordered by key: ``order`` lists them (``None``: they are in order) so that those of the distinct key at
+    position ``p`` are ``order[starts[p]:starts[p + 1]]``. Where all keys are distinct, ``starts`` is ``None`` and row
+    ``order[p]`` is the one.
     """
 
     def __init__(self, frame: CpuFrame, keys: Sequence[str]) -> None:
@@ -72,7 +73,7 @@ class CpuBuildSide:
 
 
 def _sorted_runs(codes: Indices, size: int) -> tuple[Indices, Indices, Indices | None]:
-    """Order rows by code; returns the order, the distinct codes, and where each one's rows start (``None``: one each)."""
+    """Order rows by code; returns the order, the distinct codes, and where each one's rows start (``None``: one)."""
     bits = len(codes).bit_length()
     if size.bit_length() + bits <= 63:
         combined = codes << bits

@@ -1,7 +1,7 @@
 """Lookup tables from 64-bit join codes to positions, built once and probed by many chunks.
 
-Three kinds, by how densely the codes fill their range: a table of positions; a bitmap with the number of bits set before
-each word (a sixteenth of the memory, for sparse keys); a hash table.
+Three kinds, by how densely the codes fill their range: a table of positions; a bitmap with the number of bits set
+before each word (a twentieth of the memory, for sparse keys); a hash table.
 """
 
 from __future__ import annotations
@@ -85,10 +85,11 @@ class HashLookup:
     def __init__(self, codes: Indices) -> None:
         import pandas as pd
 
-        self._index: Any = pd.Index(codes)
+        index: Any = pd.Index(codes)
+        self._index = index
         self._bytes = codes.nbytes * 4
         # Fill the table now: the first use would, and threads share it.
-        self._index.get_indexer(codes[:1])
+        self.find(codes[:1])
 
     @property
     def nbytes(self) -> int:

@@ -1,11 +1,11 @@
 """What every engine can do.
 
-An engine runs the operators of a pipeline on one chunk. ``hybridq.engines.cpu`` and ``hybridq.engines.gpu`` have the same
-functions; one suite of tests runs on each engine present. A frame is an engine's own form of a table with uniquely named,
-typed columns: callers hand frames back to the engine that made them and look at ``rows`` and ``nbytes`` only.
+An engine runs the operators of a pipeline on one chunk. ``hybridq.engines.cpu`` and ``hybridq.engines.gpu`` have the
+same functions; one suite of tests runs on each engine present. A frame is an engine's own form of a table with uniquely
+named, typed columns: callers hand frames back to the engine that made them and look at ``rows`` and ``nbytes`` only.
 
-Semantics are SQL's and exact, as the plan's types say (NULLs, NaN above all numbers, decimals to the last digit, integer
-sums that never wrap).
+Semantics are SQL's and exact, as the plan's types say (NULLs, NaN above all numbers, decimals to the last digit,
+integer sums that never wrap).
 """
 
 from __future__ import annotations
