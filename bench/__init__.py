@@ -1,0 +1,1 @@
+"""Side-by-side measurements of hybridq and its peers on the same files."""

@@ -1,0 +1,75 @@
+"""What a measurement ran on and with."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+PACKAGES = ("hybridq", "dask", "distributed", "pandas", "pyarrow", "numpy", "datafusion", "duckdb", "cudf-cu13")
+
+ROOT = Path(__file__).parent.parent
+
+
+def describe() -> dict[str, object]:
+    """Return the machine, the versions and the commit."""
+    versions = {}
+    for package in PACKAGES:
+        with contextlib.suppress(PackageNotFoundError):
+            versions[package] = version(package)
+    return {
+        "cpu": cpu_model(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "versions": versions,
+        "commit": commit(),
+        "load_before": round(os.getloadavg()[0], 2),
+    }
+
+
+def cpu_model() -> str:
+    """Return the processor's name."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def commit() -> str:
+    """Return the commit of the checkout, with a plus sign when files differ from it."""
+    with contextlib.suppress(OSError, subprocess.CalledProcessError):
+        found = subprocess.run(
+            ["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
+        ).stdout.strip()
+        changed = subprocess.run(
+            ["git", "status", "--porcelain", "--untracked-files=no"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        return found + ("+" if changed else "")
+    return "unknown"
+
+
+def reset_peak_memory(pids: list[int]) -> None:
+    """Start measuring the processes' peak resident memory anew (Linux)."""
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def peak_memory(pids: list[int]) -> int | None:
+    """Return the largest peak resident memory among processes, in bytes; ``None`` where it cannot be known."""
+    peaks: list[int] = []
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+            peaks += [int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")]
+    return max(peaks, default=None)
