@@ -107,10 +107,11 @@ class Estimator:
                 profile = self.expression_profile(node, key)
                 domains[side] *= profile.domain
                 not_null *= 1 - profile.null_fraction
-        # Several keys together have no more values than their table has rows.
-        left_domain = min(domains[0], self.base_rows(left))
-        right_domain = min(domains[1], self.base_rows(right))
-        return not_null / max(left_domain, right_domain, 1.0)
+        if len(keys) > 1:
+            # Several keys together have no more values than the table that they are the key of has rows.
+            limit = min(self.base_rows(left), self.base_rows(right))
+            domains = [min(domain, limit) for domain in domains]
+        return not_null / max(*domains, 1.0)
 
     # --- rows, one method a node -----------------------------------------------------------------------------------
 
@@ -288,4 +289,5 @@ class Estimator:
     @staticmethod
     def _thinned(profile: ColumnProfile, before: float, after: float) -> ColumnProfile:
         """Return a column's profile once only so many of its rows are left."""
-        return replace(profile, distinct=distinct_after(profile.distinct, before, after))
+        distinct = distinct_after(profile.distinct, before, after)
+        return profile if distinct == profile.distinct else replace(profile, distinct=distinct)

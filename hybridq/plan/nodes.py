@@ -6,7 +6,7 @@ A node's ``schema`` lists its output columns; names are unique within it. Rules 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal as OneOf
 
 import pyarrow as pa
@@ -131,7 +131,7 @@ class Filter(Node):
 
     def with_inputs(self, inputs: tuple[Node, ...]) -> Node:
         (child,) = inputs
-        return replace(self, input=child)
+        return Filter(child, self.predicate)
 
     @property
     def label(self) -> str:
@@ -155,7 +155,7 @@ class Project(Node):
 
     def with_inputs(self, inputs: tuple[Node, ...]) -> Node:
         (child,) = inputs
-        return replace(self, input=child)
+        return Project(child, self.expressions)
 
     @property
     def label(self) -> str:
@@ -201,7 +201,7 @@ class Join(Node):
 
     def with_inputs(self, inputs: tuple[Node, ...]) -> Node:
         left, right = inputs
-        return replace(self, left=left, right=right)
+        return Join(left, right, self.kind, self.left_keys, self.right_keys, self.residual, self.null_aware)
 
     @property
     def label(self) -> str:
@@ -236,7 +236,7 @@ class Aggregate(Node):
 
     def with_inputs(self, inputs: tuple[Node, ...]) -> Node:
         (child,) = inputs
-        return replace(self, input=child)
+        return Aggregate(child, self.groups, self.aggregates)
 
     @property
     def label(self) -> str:
@@ -261,7 +261,7 @@ class Sort(Node):
 
     def with_inputs(self, inputs: tuple[Node, ...]) -> Node:
         (child,) = inputs
-        return replace(self, input=child)
+        return Sort(child, self.keys)
 
     @property
     def label(self) -> str:
@@ -286,7 +286,7 @@ class Limit(Node):
 
     def with_inputs(self, inputs: tuple[Node, ...]) -> Node:
         (child,) = inputs
-        return replace(self, input=child)
+        return Limit(child, self.offset, self.count)
 
     @property
     def label(self) -> str:
@@ -312,7 +312,7 @@ class TopK(Node):
 
     def with_inputs(self, inputs: tuple[Node, ...]) -> Node:
         (child,) = inputs
-        return replace(self, input=child)
+        return TopK(child, self.keys, self.offset, self.count)
 
     @property
     def label(self) -> str:
