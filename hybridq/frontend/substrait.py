@@ -111,7 +111,7 @@ def plan_substrait(
 def _translate(message: Any, tables: Mapping[str, Schema], null_aware: Iterator[bool] | None) -> Plan:
     relations = [item for item in message.relations if item.WhichOneof("rel_type") is not None]
     if not relations:
-        raise PlanFormatError("it has no relations")
+        raise PlanFormatError("this Substrait plan has no relations")
     if len(relations) > 1:
         raise Unsupported("a Substrait plan of several relations is not supported: it must have one root")
     functions = {
