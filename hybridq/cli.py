@@ -274,6 +274,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         code = app(args=arguments, prog_name="hybridq", standalone_mode=False)
         sys.stdout.flush()
+        if code == INTERRUPTED:  # the parser turns Ctrl-C into this code
+            _fail("interrupted", INTERRUPTED)
     except HybridqError as error:
         _fail(str(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):

@@ -17,7 +17,7 @@ EVERYWHERE = {"", "errors", "config", "types", "topology"}
 ALLOWED = {
     "plan": set(),
     "frontend": {"plan"},
-    "engines": {"plan.expressions", "plan.functions"},
+    "engines": {"plan.expressions", "plan.functions", "storage"},
     "merge": {"engines", "physical.pipeline", "plan.expressions"},
     "physical": {"plan", "catalog"},
     "placement": {"physical", "report"},

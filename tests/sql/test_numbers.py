@@ -23,6 +23,11 @@ def ints(*values, kind=None):
     return pa.array(values, kind or pa.int64())
 
 
+def scaled(value):
+    """Return hundredths as a decimal, whatever the current context's precision."""
+    return Decimal((value < 0, tuple(map(int, str(abs(value)))), -2))
+
+
 def test_products_of_decimals(ask):
     t = pa.table({"price": decimals("100.00"), "discount": decimals("0.10"), "tax": decimals("0.05")})
     answer = ask("select price * (1 - discount) * (1 + tax) as charge from t", t=t)
@@ -114,14 +119,14 @@ def test_decimal_sums_are_exact_and_the_same_every_time(single_units, tmp_path):
     columns = {name: [random.randrange(-(10**30), 10**30) for _ in range(count)] for name in "xyz"}
     keys = [random.randrange(4) for _ in range(count)]
     kind = pa.decimal128(38, 2)
-    arrays = {name: pa.array([Decimal(value).scaleb(-2) for value in values], kind) for name, values in columns.items()}
+    arrays = {name: pa.array([scaled(value) for value in values], kind) for name, values in columns.items()}
     pq.write_table(pa.table({"k": keys, **arrays}), tmp_path / "wide.parquet", row_group_size=count // 5)
     single_units.register("wide", tmp_path / "wide.parquet")
     query = single_units.sql("select k, sum(x) as x, sum(y) as y, sum(z) as z from wide group by k")
     expected = []
     for key in range(4):
         sums = (sum(v for k, v in zip(keys, columns[name], strict=True) if k == key) for name in "xyz")
-        expected.append((key, *(Decimal((total < 0, tuple(map(int, str(abs(total)))), -2)) for total in sums)))
+        expected.append((key, *map(scaled, sums)))
     for mode in (*MODES, *MODES):
         assert rows(query.collect(mode=mode).to_arrow()) == expected
 
