@@ -11,6 +11,9 @@ from hybridq.dispatch.executor import DaskExecutor, EventRouter
 from hybridq.errors import ClusterUnreachable, DeviceUnavailable
 from hybridq.topology import Kind
 
+SEND_INTERVAL = 0.001
+"""Seconds for which messages to the scheduler are collected."""
+
 
 def preload() -> None:
     """Import Dask now, so that a later ``Connection`` need not wait for it."""
@@ -50,6 +53,10 @@ class Connection:
         except Exception as error:
             detail = " ".join(str(error).split())
             raise ClusterUnreachable(f"no scheduler answered at {address} within {timeout:g} s: {detail}") from error
+        # Dask holds messages back for 10 ms to send several at once; a chunk should not wait that long.
+        sender = getattr(self._client, "scheduler_comm", None)
+        if hasattr(sender, "interval"):
+            sender.interval = SEND_INTERVAL
         try:
             self._roster = Roster(self._client)
             require_devices(self._roster.refresh(), address, len(self._client.scheduler_info()["workers"]))

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from hybridq import deploy
+from hybridq.errors import ClusterUnreachable, ConfigurationError
+from hybridq.topology import load_topology
+
+ONE_WORKER = {"workers": [{"kind": "cpu", "processes": 1, "threads": 1, "memory": "1GiB"}]}
+
+
+def processes_under(root: int) -> set[int]:
+    """Return a process and all that descend from it."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            except OSError:
+                continue
+            children.setdefault(parent, []).append(int(entry.name))
+    found, queue = set(), [root]
+    while queue:
+        process = queue.pop()
+        found.add(process)
+        queue += children.get(process, [])
+    return found
+
+
+def alive(processes: set[int]) -> set[int]:
+    """Return those that still run; a zombie does not."""
+    running = set()
+    for process in processes:
+        try:
+            state = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        except OSError:
+            continue
+        if state != "Z":
+            running.add(process)
+    return running
+
+
+def gone_within(processes: set[int], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while alive(processes) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not alive(processes)
+
+
+def test_close_leaves_nothing_behind():
+    cluster = deploy.start(load_topology(ONE_WORKER), 30)
+    cluster.wait_until_ready()
+    assert cluster.address.startswith("tcp://127.0.0.1:")
+    processes = processes_under(cluster.pid)
+    assert len(processes) >= 2
+    cluster.close()
+    cluster.close()
+    assert gone_within(processes, 2)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_killed_client_takes_its_cluster_along(how, tmp_path):
+    program = (
+        "import hybridq.deploy as d, hybridq.topology as t, time;"
+        f"c = d.start(t.load_topology({ONE_WORKER!r}), 30); c.wait_until_ready();"
+        "print(c.pid, flush=True); time.sleep(60)"
+    )
+    client = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert client.stdout is not None
+    processes = processes_under(int(client.stdout.readline()))
+    assert len(alive(processes)) >= 2
+    os.kill(client.pid, how)
+    client.wait()
+    client.stdout.close()
+    assert gone_within(processes, 8)
+
+
+def test_a_cluster_that_does_not_start_says_why():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        description = {**ONE_WORKER, "scheduler": {"port": taken.getsockname()[1]}}
+        cluster = deploy.start(load_topology(description), 30)
+        with pytest.raises(ClusterUnreachable, match=r"the local cluster did not start: .*in use"):
+            cluster.wait_until_ready()
+    assert gone_within({cluster.pid}, 1)
+
+
+def test_a_cluster_that_is_too_slow_is_ended():
+    cluster = deploy.start(load_topology(ONE_WORKER), 30)
+    with pytest.raises(ClusterUnreachable, match=r"not ready after 0\.01 s"):
+        cluster.wait_until_ready(timeout=0.01)
+    assert gone_within({cluster.pid}, 1)
+
+
+def test_the_real_gpu_engine_is_said_to_be_missing():
+    with pytest.raises(ConfigurationError, match="engine cuda is not in this version"):
+        deploy.start(load_topology({"workers": [{"kind": "gpu"}]}), 30)
+
+
+def test_a_shadowing_file_in_the_current_folder_does_no_harm(tmp_path, monkeypatch):
+    (tmp_path / "select.py").write_text("raise RuntimeError('shadowed')")
+    monkeypatch.chdir(tmp_path)
+    cluster = deploy.start(load_topology(ONE_WORKER), 30)
+    try:
+        cluster.wait_until_ready()
+    finally:
+        cluster.close()
