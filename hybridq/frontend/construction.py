@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from hybridq.errors import PlanFormatError, Unsupported
-from hybridq.frontend.typing import cast_to
+from hybridq.frontend.coercion import cast_to
 from hybridq.plan.expressions import Call, Expression, Literal, columns_of, conjunction, conjuncts
 from hybridq.plan.functions import common_type
 from hybridq.plan.nodes import Join, JoinKind, Node

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from hybridq.errors import HybridqError, PlanFormatError, Unsupported
+from hybridq.frontend.coercion import common_type_of, membership
 from hybridq.frontend.substrait_values import arrow_type, literal
-from hybridq.frontend.typing import common_type_of, membership
 from hybridq.plan.expressions import Call, Case, Cast, Column, Expression, Literal, columns_of
 from hybridq.plan.functions import BY_SUBSTRAIT_NAME, COMPARISONS, DATE_PARTS, result_type
 
