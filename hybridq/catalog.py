@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from hybridq import storage
 from hybridq.errors import DataError, UnknownTable
-from hybridq.plan.statistics import ColumnStatistics, ColumnSummary
+from hybridq.plan.statistics import ColumnStatistics, ColumnSummary, UnitBounds
 from hybridq.storage import FileStamp
 from hybridq.summaries import summarize
 from hybridq.types import Field, Schema, normalize, to_arrow_schema
@@ -177,6 +177,7 @@ class Table:
         self._types = {item.name: item.type for item in schema}
         self._summaries: dict[str, ColumnSummary] = {}
         self._bytes: dict[str, int] = {}
+        self._bounds: dict[str, UnitBounds] = {}
 
     def __repr__(self) -> str:
         return f"Table({self.name!r}, {self.rows} rows, {len(self.schema)} columns, {len(self.units)} units)"
@@ -186,6 +187,12 @@ class Table:
         if source not in self._bytes:
             self._bytes[source] = sum(unit.column_bytes(source) for unit in self.units)
         return self._bytes[source]
+
+    def bounds(self, source: str) -> UnitBounds:
+        """Return the bounds of a column in every unit."""
+        if source not in self._bounds:
+            self._bounds[source] = UnitBounds.of([unit.statistics(source) for unit in self.units])
+        return self._bounds[source]
 
     def summary(self, source: str) -> ColumnSummary | None:
         """Return bounds, NULLs and the estimated distinct values of a column; ``None`` if there is no such column."""

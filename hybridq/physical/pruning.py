@@ -2,6 +2,7 @@
 
 A predicate over rows that are only known by bounds has a set of possible outcomes out of true, false and NULL. The set
 worked out here always contains every outcome that really occurs, so a unit is ruled out only where true is not in it.
+All units of a table are looked at together, one array element a unit.
 """
 
 from __future__ import annotations
@@ -11,20 +12,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from hybridq.plan.expressions import Call, Cast, Column, Expression, In, Literal
-from hybridq.plan.statistics import ColumnStatistics
+from hybridq.plan.statistics import ColumnStatistics, UnitBounds
 from hybridq.types import is_decimal, is_floating, is_integer
 
 TRUE, FALSE, NULL = 1, 2, 4
 ANYTHING = TRUE | FALSE | NULL
 
-StatisticsOf = Callable[[str], ColumnStatistics | None]
+Outcomes = npt.NDArray[np.uint8]
+Mask = npt.NDArray[np.bool_]
 
 
-def excluded(predicate: Expression, statistics: StatisticsOf) -> bool:
-    """Tell whether it is certain that the predicate is true for no row.
+def excluded(predicate: Expression, statistics: Callable[[str], ColumnStatistics | None]) -> bool:
+    """Tell whether it is certain that the predicate is true for no row of a unit.
 
     Parameters
     ----------
@@ -38,99 +42,139 @@ def excluded(predicate: Expression, statistics: StatisticsOf) -> bool:
     >>> excluded(Call(pa.bool_(), "greater", (age, Literal(pa.int64(), 65))), lambda name: bounds)
     True
     """
-    return not _outcomes(predicate, statistics) & TRUE
+    return bool(excluded_units(predicate, lambda name: UnitBounds.of([statistics(name)]), 1)[0])
+
+
+def excluded_units(predicate: Expression, bounds: Callable[[str], UnitBounds], units: int) -> Mask:
+    """Tell for each unit whether it is certain that the predicate is true for none of its rows.
+
+    Parameters
+    ----------
+    predicate : Expression
+        A boolean expression; it may read any columns.
+    bounds : callable
+        Bounds of a column in every unit, by its name in the predicate.
+    units : int
+        Number of units.
+
+    Returns
+    -------
+    numpy.ndarray of bool
+        One element a unit.
+    """
+    outcomes = np.broadcast_to(_outcomes(predicate, bounds), (units,))
+    dropped: Mask = np.equal(outcomes & TRUE, 0)
+    return dropped
 
 
 @dataclass(frozen=True, slots=True)
 class _Values:
-    """What the values of an expression may be.
+    """What the values of an expression may be, in every unit.
 
-    ``low`` and ``high`` bound those that are neither NULL nor NaN (``None``: no bound). ``never``: all are NULL.
+    Attributes
+    ----------
+    low, high : array of object
+        Bounds of values that are neither NULL nor NaN; ``None``: no bound.
+    null : array of bool
+        There may be NULLs.
+    never : array of bool
+        All are NULL.
+    nan : bool
+        There may be NaN.
     """
 
-    low: Any = None
-    high: Any = None
-    null: bool = True
-    nan: bool = False
-    never: bool = False
+    low: npt.NDArray[np.object_]
+    high: npt.NDArray[np.object_]
+    null: Mask
+    never: Mask
+    nan: bool
 
 
-_ALL_NULL = _Values(never=True)
+def _constant(value: Any) -> npt.NDArray[np.object_]:
+    array = np.empty(1, object)
+    array[0] = value
+    return array
 
 
-def _outcomes(expression: Expression, statistics: StatisticsOf) -> int:
-    """Return the set of outcomes that a boolean expression may have."""
+_YES, _NO, _NOTHING = np.ones(1, np.bool_), np.zeros(1, np.bool_), _constant(None)
+_ALL_NULL = _Values(_NOTHING, _NOTHING, _YES, _YES, nan=False)
+
+_Bounds = Callable[[str], UnitBounds]
+
+
+def _same(outcome: int) -> Outcomes:
+    return np.array([outcome], np.uint8)
+
+
+def _outcomes(expression: Expression, bounds: _Bounds) -> Outcomes:
+    """Return the sets of outcomes that a boolean expression may have."""
     if isinstance(expression, Call):
-        function = expression.function
-        if function == "and":
-            result = TRUE
-            for argument in expression.arguments:
-                result = _AND[result][_outcomes(argument, statistics)]
-            return result
-        if function == "or":
-            result = FALSE
-            for argument in expression.arguments:
-                result = _negated(_AND[_negated(result)][_negated(_outcomes(argument, statistics))])
-            return result
-        if function == "not":
-            return _negated(_outcomes(expression.arguments[0], statistics))
-        if function in _COMPARISONS:
-            left, right = expression.arguments
-            return _compare(function, _values(left, statistics), _values(right, statistics))
-        if function in ("is_null", "is_not_null"):
-            return _null_test(function, _values(expression.arguments[0], statistics))
-        if function in _TRUTH_TESTS:
-            return _truth_test(function, _outcomes(expression.arguments[0], statistics))
-        if function in ("like", "starts_with"):
-            return _prefix_test(expression, statistics)
-        return ANYTHING
+        return _call_outcomes(expression, bounds)
     if isinstance(expression, In):
-        operand, result = _values(expression.operand, statistics), FALSE
+        operand, result = _values(expression.operand, bounds), _same(FALSE)
         for value in expression.values:
-            same = _compare("equal", operand, _values(value, statistics))
-            result = _negated(_AND[_negated(result)][_negated(same)])
+            result = _either(result, _compare("equal", operand, _values(value, bounds)))
         return result
     if isinstance(expression, Literal):
-        return NULL if expression.value is None else (TRUE if expression.value else FALSE)
+        return _same(NULL if expression.value is None else (TRUE if expression.value else FALSE))
     if isinstance(expression, Column):
-        return _of_boolean(_values(expression, statistics))
-    return ANYTHING
+        return _of_boolean(_values(expression, bounds))
+    return _same(ANYTHING)
 
 
-def _values(expression: Expression, statistics: StatisticsOf) -> _Values:
+def _call_outcomes(call: Call, bounds: _Bounds) -> Outcomes:
+    function = call.function
+    if function == "and":
+        result = _same(TRUE)
+        for argument in call.arguments:
+            result = _AND[result, _outcomes(argument, bounds)]
+        return result
+    if function == "or":
+        result = _same(FALSE)
+        for argument in call.arguments:
+            result = _either(result, _outcomes(argument, bounds))
+        return result
+    if function == "not":
+        return _NOT[_outcomes(call.arguments[0], bounds)]
+    if function in _COMPARISONS:
+        left, right = call.arguments
+        return _compare(function, _values(left, bounds), _values(right, bounds))
+    if function in ("is_null", "is_not_null"):
+        return _null_test(function, _values(call.arguments[0], bounds))
+    if function in _TRUTH_TESTS:
+        return _truth_test(function, _outcomes(call.arguments[0], bounds))
+    if function in ("like", "starts_with"):
+        return _prefix_test(call, bounds)
+    return _same(ANYTHING)
+
+
+def _values(expression: Expression, bounds: _Bounds) -> _Values:
     """Return what is known of an expression's values."""
+    nan = is_floating(expression.type)
     if isinstance(expression, Literal):
         value = expression.value
         if value is None:
             return _ALL_NULL
         if value != value:
-            return _Values(null=False, nan=True)
-        return _Values(value, value, null=False)
-    nan = is_floating(expression.type)
+            return _Values(_NOTHING, _NOTHING, _NO, _NO, nan=True)
+        return _Values(_constant(value), _constant(value), _NO, _NO, nan=False)
     if isinstance(expression, Column):
-        known = statistics(expression.name)
-        if known is None:
-            return _Values(nan=nan)
-        if known.all_null:
-            return _ALL_NULL
+        known = bounds(expression.name)
         # Writers leave NaN out of the bounds, so a column of floats may always hold it.
-        return _Values(known.minimum, known.maximum, known.null_count != 0, nan)
+        return _Values(known.low, known.high, known.null, known.never, nan)
     if isinstance(expression, Cast):
         convert = _conversion(expression.operand.type, expression.type)
-        operand = _values(expression.operand, statistics)
-        if operand.never:
-            return _ALL_NULL
+        operand = _values(expression.operand, bounds)
         if convert is not None:
-            null = operand.null or expression.null_on_failure
-            return _Values(_applied(convert, operand.low), _applied(convert, operand.high), null, operand.nan)
-    return _Values(nan=nan)
+            null = operand.null | expression.null_on_failure
+            return _Values(convert(operand.low), convert(operand.high), null, operand.never, operand.nan)
+    return _Values(_NOTHING, _NOTHING, _YES, _NO, nan)
 
 
-def _applied(convert: Callable[[Any], Any], bound: Any) -> Any:
-    return None if bound is None else convert(bound)
+_Convert = Callable[[npt.NDArray[np.object_]], npt.NDArray[np.object_]]
 
 
-def _conversion(source: pa.DataType, target: pa.DataType) -> Callable[[Any], Any] | None:
+def _conversion(source: pa.DataType, target: pa.DataType) -> _Convert | None:
     """Return what a cast does to bounds, where it keeps their order; ``None`` where it may not.
 
     A value that does not fit the target fails the cast, or becomes NULL: either way it satisfies nothing.
@@ -142,16 +186,19 @@ def _conversion(source: pa.DataType, target: pa.DataType) -> Callable[[Any], Any
     if is_floating(source) and is_floating(target) and target.bit_width >= source.bit_width:
         return _unchanged
     if pa.types.is_date32(source) and pa.types.is_timestamp(target) and target.tz is None:
-        return _midnight
+        return _midnights
     return None
 
 
-def _unchanged(value: Any) -> Any:
-    return value
+def _unchanged(values: npt.NDArray[np.object_]) -> npt.NDArray[np.object_]:
+    return values
 
 
-def _midnight(value: Any) -> Any:
-    return datetime.datetime.combine(value, datetime.time())
+def _midnights(values: npt.NDArray[np.object_]) -> npt.NDArray[np.object_]:
+    result = np.empty(len(values), object)
+    for i, value in enumerate(values):
+        result[i] = None if value is None else datetime.datetime.combine(value, datetime.time())
+    return result
 
 
 _COMPARISONS = {
@@ -166,37 +213,39 @@ _COMPARISONS = {
 }
 
 
-def _compare(function: str, left: _Values, right: _Values) -> int:
-    if left.never or right.never:
-        return NULL
+def _compare(function: str, left: _Values, right: _Values) -> Outcomes:
     when_less, when_equal, when_greater, left_nan, right_nan = _COMPARISONS[function]
-    result = NULL if left.null or right.null else 0
     try:
-        # Only <= and < are asked: == says False where the types cannot be compared at all.
-        apart_below = left.high is not None and right.low is not None and left.high < right.low
-        apart_above = left.low is not None and right.high is not None and right.high < left.low
-        never_less = left.low is not None and right.high is not None and right.high <= left.low
-        never_greater = left.high is not None and right.low is not None and left.high <= right.low
+        # Only < and <= are asked: == says False where the types cannot be compared at all.
+        apart = _holds(np.less, left.high, right.low) | _holds(np.less, right.high, left.low)
+        never_less = _holds(np.less_equal, right.high, left.low)
+        never_greater = _holds(np.less_equal, left.high, right.low)
     except TypeError:
-        return result | TRUE | FALSE
-    if not never_less:
-        result |= when_less
-    if not (apart_below or apart_above):
-        result |= when_equal
-    if not never_greater:
-        result |= when_greater
-    if left.nan:
-        result |= left_nan
-    if right.nan:
-        result |= right_nan
+        apart = never_less = never_greater = _NO
+    always = (left_nan if left.nan else 0) | (right_nan if right.nan else 0)
     if left.nan and right.nan:
-        result |= TRUE | FALSE
+        always |= TRUE | FALSE
+    result = _pick(never_less, 0, when_less) | _pick(apart, 0, when_equal) | _pick(never_greater, 0, when_greater)
+    result = result | _pick(left.null | right.null, NULL, 0) | _same(always)
+    return _pick(left.never | right.never, NULL, result)
+
+
+def _pick(mask: Mask, when_true: int | Outcomes, when_false: int | Outcomes) -> Outcomes:
+    return np.where(mask, when_true, when_false).astype(np.uint8)
+
+
+def _holds(test: np.ufunc, left: npt.NDArray[np.object_], right: npt.NDArray[np.object_]) -> Mask:
+    """Tell where two bounds are both known and the test holds for them."""
+    left, right = np.broadcast_arrays(left, right)
+    known = np.not_equal(left, None) & np.not_equal(right, None)  # type: ignore[call-overload]
+    result = np.zeros(len(left), np.bool_)
+    result[known] = test(left[known], right[known], dtype=object).astype(np.bool_)
     return result
 
 
-def _null_test(function: str, values: _Values) -> int:
-    result = TRUE if values.never else ((TRUE | FALSE) if values.null else FALSE)
-    return result if function == "is_null" else _negated(result)
+def _null_test(function: str, values: _Values) -> Outcomes:
+    result = _pick(values.never, TRUE, _pick(values.null, TRUE | FALSE, FALSE))
+    return result if function == "is_null" else _NOT[result]
 
 
 _TRUTH_TESTS = {
@@ -208,48 +257,49 @@ _TRUTH_TESTS = {
 }
 
 
-def _truth_test(function: str, outcomes: int) -> int:
+def _truth_test(function: str, outcomes: Outcomes) -> Outcomes:
     wanted, inverted = _TRUTH_TESTS[function]
-    result = (TRUE if outcomes & wanted else 0) | (FALSE if outcomes & ~wanted else 0)
-    return _negated(result) if inverted else result
+    met, missed = np.not_equal(outcomes & wanted, 0), np.not_equal(outcomes & (ANYTHING & ~wanted), 0)
+    result = _pick(met, TRUE, 0) | _pick(missed, FALSE, 0)
+    return _NOT[result] if inverted else result
 
 
-def _of_boolean(values: _Values) -> int:
-    if values.never:
-        return NULL
-    result = NULL if values.null else 0
-    if values.low is not True:
-        result |= FALSE
-    if values.high is not False:
-        result |= TRUE
-    return result
+def _of_boolean(values: _Values) -> Outcomes:
+    no_false = _holds(np.equal, values.low, _constant(True))
+    no_true = _holds(np.equal, values.high, _constant(False))
+    result = _pick(no_false, 0, FALSE) | _pick(no_true, 0, TRUE) | _pick(values.null, NULL, 0)
+    return _pick(values.never, NULL, result)
 
 
-def _prefix_test(call: Call, statistics: StatisticsOf) -> int:
+def _prefix_test(call: Call, bounds: _Bounds) -> Outcomes:
     """Bound ``value LIKE 'prefix...'`` and ``starts_with(value, 'prefix')``."""
     operand, pattern = call.arguments[0], call.arguments[1]
     if not isinstance(pattern, Literal) or len(call.arguments) > 2:
-        return ANYTHING
-    values = _values(operand, statistics)
-    if pattern.value is None or values.never:
-        return NULL
+        return _same(ANYTHING)
+    if pattern.value is None:
+        return _same(NULL)
     if not isinstance(pattern.value, str):
-        return ANYTHING
+        return _same(ANYTHING)
     if call.function == "starts_with":
         prefix, just_prefix = pattern.value, True
     else:
         prefix = _literal_prefix(pattern.value, call.options)
+        if prefix == pattern.value:
+            return _compare("equal", _values(operand, bounds), _values(pattern, bounds))
         just_prefix = pattern.value == prefix + "%"
-    result = (NULL if values.null else 0) | TRUE | FALSE
-    low, high = values.low, values.high
+    values = _values(operand, bounds)
+    pairs = zip(values.low, values.high, strict=True)
+    result = np.array([_prefix_outcomes(low, high, prefix, just_prefix) for low, high in pairs], np.uint8)
+    return _pick(values.never, NULL, result | _pick(values.null, NULL, 0))
+
+
+def _prefix_outcomes(low: Any, high: Any, prefix: str, just_prefix: bool) -> int:
     if not isinstance(low, str) or not isinstance(high, str):
-        return result
+        return TRUE | FALSE
     # What starts with the prefix stands together in the order, from the prefix itself on.
     if high < prefix or (low > prefix and not low.startswith(prefix)):
-        result &= ~TRUE
-    elif just_prefix and low.startswith(prefix) and high.startswith(prefix):
-        result &= ~FALSE
-    return result
+        return FALSE
+    return TRUE if just_prefix and low.startswith(prefix) and high.startswith(prefix) else TRUE | FALSE
 
 
 def _literal_prefix(pattern: str, options: tuple[str, ...]) -> str:
@@ -261,10 +311,6 @@ def _literal_prefix(pattern: str, options: tuple[str, ...]) -> str:
     return pattern
 
 
-def _negated(outcomes: int) -> int:
-    return (outcomes & NULL) | ((outcomes & TRUE) << 1) | ((outcomes & FALSE) >> 1)
-
-
 def _and(left: int, right: int) -> int:
     result = (left | right) & FALSE
     if left & TRUE and right & TRUE:
@@ -274,4 +320,9 @@ def _and(left: int, right: int) -> int:
     return result
 
 
-_AND = [[_and(left, right) for right in range(8)] for left in range(8)]
+_AND = np.array([[_and(left, right) for right in range(8)] for left in range(8)], np.uint8)
+_NOT = np.array([(s & NULL) | ((s & TRUE) << 1) | ((s & FALSE) >> 1) for s in range(8)], np.uint8)
+
+
+def _either(left: Outcomes, right: Outcomes) -> Outcomes:
+    return _NOT[_AND[_NOT[left], _NOT[right]]]

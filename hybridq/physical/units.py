@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from hybridq.catalog import Catalog, ColumnStatistics, MemoryUnit, ParquetUnit, Unit
+from hybridq.catalog import Catalog, MemoryUnit, ParquetUnit, Unit
 from hybridq.config import Config
 from hybridq.physical.pipeline import (
     AlignedBuild,
@@ -22,7 +22,7 @@ from hybridq.physical.pipeline import (
     TableSource,
     Units,
 )
-from hybridq.physical.pruning import excluded
+from hybridq.physical.pruning import excluded_units
 from hybridq.types import is_decimal, is_integer
 
 
@@ -32,12 +32,8 @@ def surviving_units(source: TableSource, catalog: Catalog) -> list[Unit]:
     if source.predicate is None:
         return list(table.units)
     names = {column.name: column.source for column in source.columns}
-    predicate = source.predicate
-
-    def statistics_of(unit: Unit) -> Callable[[str], ColumnStatistics | None]:
-        return lambda name: unit.statistics(names[name])
-
-    return [unit for unit in table.units if not excluded(predicate, statistics_of(unit))]
+    dropped = excluded_units(source.predicate, lambda name: table.bounds(names[name]), len(table.units))
+    return [unit for unit, drop in zip(table.units, dropped.tolist(), strict=True) if not drop]
 
 
 def group_units(units: Sequence[Unit], source: TableSource) -> Units:

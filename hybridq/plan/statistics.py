@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,37 @@ class ColumnStatistics:
     def all_null(self) -> bool:
         """Tell whether it is certain that every value is NULL."""
         return self.null_count is not None and self.null_count >= self.rows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnitBounds:
+    """Bounds of one column in every unit of a table, one array element a unit.
+
+    Attributes
+    ----------
+    low, high : array of object
+        As ``ColumnStatistics.minimum`` and ``maximum``.
+    null : array of bool
+        There may be NULLs.
+    never : array of bool
+        It is certain that every value is NULL.
+    """
+
+    low: npt.NDArray[np.object_]
+    high: npt.NDArray[np.object_]
+    null: npt.NDArray[np.bool_]
+    never: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, statistics: Sequence[ColumnStatistics | None]) -> UnitBounds:
+        """Gather the statistics of units."""
+        low, high = np.empty(len(statistics), object), np.empty(len(statistics), object)
+        null, never = np.ones(len(statistics), np.bool_), np.zeros(len(statistics), np.bool_)
+        for position, item in enumerate(statistics):
+            if item is not None:
+                low[position], high[position] = item.minimum, item.maximum
+                null[position], never[position] = item.null_count != 0, item.all_null
+        return cls(low, high, null, never)
 
 
 @dataclass(frozen=True, slots=True)
