@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import os
+import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -292,8 +293,8 @@ def _make_table(name: str, source: Any) -> Table:
         return _memory_table(name, source)
     if isinstance(source, pa.RecordBatch):
         return _memory_table(name, pa.Table.from_batches([source]))
-    # Looked at by name, so that pandas need not be imported.
-    if type(source).__module__.startswith("pandas.") and type(source).__name__ == "DataFrame":
+    pandas = sys.modules.get("pandas")  # who has a DataFrame has imported it
+    if pandas is not None and isinstance(source, pandas.DataFrame):
         try:
             return _memory_table(name, pa.Table.from_pandas(source, preserve_index=False))
         except (pa.ArrowException, TypeError) as error:
