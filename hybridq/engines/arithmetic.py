@@ -36,6 +36,7 @@ from hybridq.engines.decimals import (
     from_wide,
     overflow,
     scale_of,
+    to_integers,
     wide_array,
 )
 from hybridq.errors import DivisionByZero
@@ -282,10 +283,8 @@ def check_divisor(call: Call, left: Column, right: Column) -> None:
         low, high = right.interval()
         if not low <= 0 <= high:
             return
-        zero = (
-            pc.equal(right.array, pa.scalar(0).cast(right.array.type)).fill_null(False).to_numpy(zero_copy_only=False)
-        )
-        values = zero[0] if right.constant else zero
+        integers, _ = to_integers(right)
+        values = np.asarray(integers[0] == 0) if right.constant else integers == 0
     else:
         values = right.numbers == 0
     if not np.any(values):

@@ -152,7 +152,10 @@ def comparable(left: Column, right: Column) -> tuple[Any, Any]:
 
         a, b = to_arrow(left.expand(1)), to_arrow(right.expand(1))
     if a.type != b.type:
-        target = pa.large_string() if pa.types.is_large_string(a.type) else b.type
+        if types.is_decimal(left.type) or types.is_decimal(right.type):
+            target = max(a.type, b.type, key=lambda data_type: data_type.precision)
+        else:
+            target = pa.large_string() if pa.types.is_large_string(a.type) else b.type
         a, b = a.cast(target), b.cast(target)
     if left.constant and right.constant:
         return a, b
