@@ -6,7 +6,24 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 from engine_helpers import (
-    BOOL, DATE, DOUBLE, INT, LONG, TEXT, aggregate, call, col, columns, count, duck, greatest, in_any_order, least, lit, money, rows,
+    BOOL,
+    DATE,
+    DOUBLE,
+    INT,
+    LONG,
+    TEXT,
+    aggregate,
+    call,
+    col,
+    columns,
+    count,
+    duck,
+    greatest,
+    in_any_order,
+    least,
+    lit,
+    money,
+    rows,
     total,
 )  # fmt: skip
 from hypothesis import given, settings
@@ -53,7 +70,9 @@ def test_nan_is_a_value(engine):
     table = pa.table({"x": pa.array([1.0, NAN, None], DOUBLE)})
     x = col("x", DOUBLE)
     ((n, known, summed, low, high),) = rows(
-        aggregate(engine, table, {}, [count("n"), count("k", x), total("s", x, DOUBLE), least("l", x), greatest("h", x)])
+        aggregate(
+            engine, table, {}, [count("n"), count("k", x), total("s", x, DOUBLE), least("l", x), greatest("h", x)]
+        )
     )
     assert (n, known, low) == (3, 2, 1.0)
     assert summed != summed
@@ -130,7 +149,9 @@ def test_extremes_of_every_type(engine):
         "w": pa.array([Decimal(10**30), Decimal(-(10**30)), None], pa.decimal128(38, 0)), "i": pa.array([1, -7, None], pa.int8()),
     })  # fmt: skip
     found = columns(table)
-    calls = [least(f"min {name}", found[name]) for name in "sdbtmwi"] + [greatest(f"max {name}", found[name]) for name in "sdbtmwi"]
+    calls = [least(f"min {name}", found[name]) for name in "sdbtmwi"] + [
+        greatest(f"max {name}", found[name]) for name in "sdbtmwi"
+    ]
     expected = (
         "b", datetime.date(1999, 1, 1), False, moments[1], Decimal("-2.00"), Decimal(-(10**30)), -7,
         "é", datetime.date(2000, 1, 2), True, moments[0], Decimal("1.50"), Decimal(10**30), 1,
@@ -202,9 +223,10 @@ def test_groups_match_duckdb(data):
     if data.draw(st.booleans()):
         table = table.set_column(2, "text", table["text"].combine_chunks().dictionary_encode())
     keys = ", ".join(names)
-    expected = duck(table, 
+    expected = duck(
+        table,
         f"select {keys}, count(*), count(small), sum(small), min(large), max(text), min(text), max(double), sum(amount), "
-        f"min(double) from t group by {keys}"
+        f"min(double) from t group by {keys}",
     ).fetchall()
     found = columns(table)
     calls = [
@@ -216,7 +238,9 @@ def test_groups_match_duckdb(data):
 
     def normal(table_rows):
         # DuckDB may give either zero.
-        return in_any_order(tuple(0.0 if value == 0 and isinstance(value, float) else value for value in row) for row in table_rows)
+        return in_any_order(
+            tuple(0.0 if value == 0 and isinstance(value, float) else value for value in row) for row in table_rows
+        )
 
     assert normal(rows(result)) == normal(expected)
 
@@ -230,7 +254,9 @@ def test_deselected_rows_do_not_count(engine, share):
     from hybridq.types import Field
 
     calls = [count("n"), total("s", col("x"), LONG), least("lo", col("x")), greatest("hi", col("g", TEXT))]
-    expected = duck(table, f"select g, count(*), sum(x)::bigint, min(x), max(g) from t where x < {int(size * share)} group by g")
+    expected = duck(
+        table, f"select g, count(*), sum(x)::bigint, min(x), max(g) from t where x < {int(size * share)} group by g"
+    )
     result = engine.aggregate(frame, [NamedExpression("g", col("g", TEXT))], calls)
     schema = (Field("g", TEXT), *(Field(item.name, item.type) for item in calls))
     assert in_any_order(rows(engine.to_arrow(result, schema))) == in_any_order(expected.fetchall())
@@ -248,6 +274,12 @@ def test_many_groups_of_any_density(engine):
     })  # fmt: skip
     for keys in (["sorted"], ["dense"], ["sparse"], ["huge"], ["dense", "sparse"], ["huge", "sparse", "sorted"]):
         names = ", ".join(keys)
-        expected = duck(table, f"select {names}, sum(value)::bigint s, count(*) n from t group by {names} order by {names}")
-        result = aggregate(engine, table, {name: col(name) for name in keys}, [total("s", col("value"), LONG), count("n")])
-        assert result.sort_by([(name, "ascending") for name in keys]).equals(expected.to_arrow_table().cast(result.schema)), keys
+        expected = duck(
+            table, f"select {names}, sum(value)::bigint s, count(*) n from t group by {names} order by {names}"
+        )
+        result = aggregate(
+            engine, table, {name: col(name) for name in keys}, [total("s", col("value"), LONG), count("n")]
+        )
+        assert result.sort_by([(name, "ascending") for name in keys]).equals(
+            expected.to_arrow_table().cast(result.schema)
+        ), keys

@@ -5,7 +5,23 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
-from engine_helpers import BOOL, DATE, DOUBLE, INT, LONG, TEXT, call, cast, col, duck, lit, matching, money, project, values
+from engine_helpers import (
+    BOOL,
+    DATE,
+    DOUBLE,
+    INT,
+    LONG,
+    TEXT,
+    call,
+    cast,
+    col,
+    duck,
+    lit,
+    matching,
+    money,
+    project,
+    values,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -127,7 +143,11 @@ def test_decimals_of_different_scale_compare(engine):
 def test_dates_compare(engine):
     days = [datetime.date(1998, 9, 2), datetime.date(1998, 9, 3), None]
     table = pa.table({"d": pa.array(days, DATE)})
-    assert values(engine, call("less_equal", col("d", DATE), lit(datetime.date(1998, 9, 2))), table) == [True, False, None]
+    assert values(engine, call("less_equal", col("d", DATE), lit(datetime.date(1998, 9, 2))), table) == [
+        True,
+        False,
+        None,
+    ]
 
 
 # --- CASE and COALESCE ---------------------------------------------------------------------------------------------
@@ -164,7 +184,25 @@ def test_coalesce(engine):
 
 # --- strings -------------------------------------------------------------------------------------------------------
 
-PATTERNS = ["", "%", "_", "a%", "%a", "%a%", "a_", "_a%", "%a%b%", "a%b", r"a\%", "%%a", "__", "é%", "%(%", "a.b", "%\n%"]
+PATTERNS = [
+    "",
+    "%",
+    "_",
+    "a%",
+    "%a",
+    "%a%",
+    "a_",
+    "_a%",
+    "%a%b%",
+    "a%b",
+    r"a\%",
+    "%%a",
+    "__",
+    "é%",
+    "%(%",
+    "a.b",
+    "%\n%",
+]
 TEXTS = ["", "a", "b", "ab", "ba", "aab", "a%", "a%b", "abab", "é", "éa", "a.b", "axb", "(a)", "a\nb", "\n", "\\", None]
 
 
@@ -188,8 +226,16 @@ def test_like_matches_duckdb(texts, pattern):
 
 def test_like_with_another_escape(engine):
     table = pa.table({"s": ["a%b", "axb", "a\\b"]})
-    assert values(engine, call("like", col("s", TEXT), lit("a!%b"), options=("escape", "!")), table) == [True, False, False]
-    assert values(engine, call("like", col("s", TEXT), lit("a\\b"), options=("escape", "!")), table) == [False, False, True]
+    assert values(engine, call("like", col("s", TEXT), lit("a!%b"), options=("escape", "!")), table) == [
+        True,
+        False,
+        False,
+    ]
+    assert values(engine, call("like", col("s", TEXT), lit("a\\b"), options=("escape", "!")), table) == [
+        False,
+        False,
+        True,
+    ]
     with pytest.raises(ExecutionError, match="ends in its escape"):
         values(engine, call("like", col("s", TEXT), lit("a!"), options=("escape", "!")), table)
 
@@ -221,7 +267,11 @@ def test_string_functions(engine, encode):
 
 def test_substring_of_varying_length(engine):
     table = pa.table({"s": ["abcd", "abcd", None], "n": [1, 3, 2]})
-    assert values(engine, call("substring", col("s", TEXT), lit(2), col("n"), returns=TEXT), table) == ["b", "bcd", None]
+    assert values(engine, call("substring", col("s", TEXT), lit(2), col("n"), returns=TEXT), table) == [
+        "b",
+        "bcd",
+        None,
+    ]
 
 
 def test_string_storage_types_give_one_type(engine):

@@ -8,7 +8,22 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from engine_helpers import (
-    DATE, DOUBLE, DUCK, INT, LONG, TEXT, aggregate, call, col, columns, count, in_any_order, join, lit, money, rows,
+    DATE,
+    DOUBLE,
+    DUCK,
+    INT,
+    LONG,
+    TEXT,
+    aggregate,
+    call,
+    col,
+    columns,
+    count,
+    in_any_order,
+    join,
+    lit,
+    money,
+    rows,
 )  # fmt: skip
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -50,7 +65,12 @@ def test_nan_and_zeros_join(engine):
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_empty_side(engine, kind):
     left, right = pa.table({"a": [1, 2], "x": ["p", "q"]}), pa.table({"b": pa.array([], LONG), "y": pa.array([], TEXT)})
-    expected = {"inner": [], "semi": [], "left": [(1, "p", None, None), (2, "q", None, None)], "anti": [(1, "p"), (2, "q")]}
+    expected = {
+        "inner": [],
+        "semi": [],
+        "left": [(1, "p", None, None), (2, "q", None, None)],
+        "anti": [(1, "p"), (2, "q")],
+    }
     result = join(engine, left, right, kind, ["a"], ["b"])
     assert rows(result) == expected[kind]
     assert result.schema.types == ([LONG, TEXT] if kind in ("semi", "anti") else [LONG, TEXT, LONG, TEXT])
@@ -82,7 +102,9 @@ def test_left_join_and_counts(engine):
     assert in_any_order(rows(result)) == [(1, 1, 1), (2, 0, 1), (3, 0, 1)]
 
 
-@pytest.mark.parametrize("data_type", [pa.int8(), INT, pa.uint64(), DATE, money(), pa.decimal128(38, 2), TEXT, pa.timestamp("us")])
+@pytest.mark.parametrize(
+    "data_type", [pa.int8(), INT, pa.uint64(), DATE, money(), pa.decimal128(38, 2), TEXT, pa.timestamp("us")]
+)
 def test_keys_of_every_type(engine, data_type):
     if pa.types.is_decimal(data_type):
         keys = [Decimal("1.50"), Decimal("-2.00"), None, Decimal("1.50")]
@@ -90,9 +112,17 @@ def test_keys_of_every_type(engine, data_type):
     elif data_type == TEXT:
         keys = ["a", "", None, "a", "é"]
     elif data_type == DATE:
-        keys = [datetime.date(1995, 3, day) for day in (1, 2)] + [None, datetime.date(1995, 3, 1), datetime.date(9999, 12, 31)]
+        keys = [datetime.date(1995, 3, day) for day in (1, 2)] + [
+            None,
+            datetime.date(1995, 3, 1),
+            datetime.date(9999, 12, 31),
+        ]
     elif pa.types.is_timestamp(data_type):
-        keys = [datetime.datetime(1995, 3, day) for day in (1, 2)] + [None, datetime.datetime(1995, 3, 1), datetime.datetime(1, 1, 1)]
+        keys = [datetime.datetime(1995, 3, day) for day in (1, 2)] + [
+            None,
+            datetime.datetime(1995, 3, 1),
+            datetime.datetime(1, 1, 1),
+        ]
     else:
         keys = [1, 2, None, 1, 100 if data_type == pa.int8() else 2**31 - 1]
         keys[-1] = 2**64 - 1 if data_type == pa.uint64() else keys[-1]
@@ -106,7 +136,10 @@ def test_forms_of_one_type_join(engine):
     texts, others = ["a", "b", "é", None, "zz"], ["é", "a", "q", None]
     for left_type in (pa.string(), pa.dictionary(pa.int32(), pa.string()), pa.string_view()):
         for right_type in (pa.string(), pa.dictionary(pa.int8(), pa.string()), pa.large_string()):
-            left, right = pa.table({"a": pa.array(texts).cast(left_type)}), pa.table({"b": pa.array(others).cast(right_type)})
+            left, right = (
+                pa.table({"a": pa.array(texts).cast(left_type)}),
+                pa.table({"b": pa.array(others).cast(right_type)}),
+            )
             assert rows(join(engine, left, right, "inner", ["a"], ["b"])) == [("a", "a"), ("é", "é")]
     wide = pa.decimal128(38, 2)
     small, large = [Decimal("1.00"), Decimal("2.00")], [Decimal("2.00"), Decimal(10**30)]
@@ -217,7 +250,9 @@ def test_threads_share_a_build_side(engine):
 def test_a_filtered_frame_as_build_side(engine):
     right = pa.table({"b": [1, 2, 3], "y": ["a", "b", "c"]})
     frame = engine.filter(engine.from_arrow(right), call("greater", col("b"), lit(1)))
-    build = engine.build(engine.project(frame, [NamedExpression("k", col("b")), NamedExpression("y", col("y", TEXT))]), ["k"])
+    build = engine.build(
+        engine.project(frame, [NamedExpression("k", col("b")), NamedExpression("y", col("y", TEXT))]), ["k"]
+    )
     assert build.rows == 2
     result = engine.probe(engine.from_arrow(pa.table({"a": [1, 2]})), build, "inner", [col("a")], None, ["y"])
     assert rows(engine.to_arrow(result, (Field("y", TEXT),))) == [("b",)]

@@ -47,12 +47,19 @@ def test_every_type_comes_back(engine, tmp_path, everything, dictionary):
     plain = everything.set_column(5, "v", everything["v"].cast(pa.string()))
     for name in plain.column_names:
         found = result[f"t.{name}"].combine_chunks()
-        assert found.equals(plain[name].combine_chunks(), ) or name == "f", name
+        assert (
+            found.equals(
+                plain[name].combine_chunks(),
+            )
+            or name == "f"
+        ), name
     assert pc.is_nan(result["t.f"]).to_pylist() == [False, None, True, False]
 
 
 def test_row_groups_and_files_in_order(engine, tmp_path):
-    tables = [pa.table({"x": range(start, start + 10), "s": [f"{start}-{i % 2}" for i in range(10)]}) for start in (0, 100)]
+    tables = [
+        pa.table({"x": range(start, start + 10), "s": [f"{start}-{i % 2}" for i in range(10)]}) for start in (0, 100)
+    ]
     paths = []
     for index, table in enumerate(tables):
         paths.append(tmp_path / f"{index}.parquet")
@@ -89,16 +96,26 @@ def test_dictionaries_that_differ_between_row_groups(engine, tmp_path):
     frame = engine.read(request([(path, (0, 1))], table.schema))
     from hybridq.plan.expressions import AggregateCall
 
-    result = engine.aggregate(frame, [NamedExpression("s", col("t.s", TEXT))], [AggregateCall("n", "count", None, LONG)])
+    result = engine.aggregate(
+        frame, [NamedExpression("s", col("t.s", TEXT))], [AggregateCall("n", "count", None, LONG)]
+    )
     found = engine.to_arrow(result, (Field("s", TEXT), Field("n", LONG)))
     assert sorted(rows(found)) == [("a", 500), ("b", 1000), ("c", 500)]
 
 
 def test_bounds_prove_sums_safe(engine, tmp_path):
     path = tmp_path / "t.parquet"
-    table = pa.table({"m": pa.array([Decimal("9999999999999.99"), Decimal("0.01")], money()), "d": pa.array([datetime.date(2000, 1, 1)] * 2, DATE)})
+    table = pa.table(
+        {
+            "m": pa.array([Decimal("9999999999999.99"), Decimal("0.01")], money()),
+            "d": pa.array([datetime.date(2000, 1, 1)] * 2, DATE),
+        }
+    )
     pq.write_table(table, path)
-    bounds = (("m", Decimal("0.01"), Decimal("9999999999999.99")), ("d", datetime.date(2000, 1, 1), datetime.date(2000, 1, 1)))
+    bounds = (
+        ("m", Decimal("0.01"), Decimal("9999999999999.99")),
+        ("d", datetime.date(2000, 1, 1), datetime.date(2000, 1, 1)),
+    )
     frame = engine.read(request([(path, (0,))], table.schema, None, None, bounds))
     square = call("multiply", col("t.m", money()), col("t.m", money()), returns=pa.decimal128(31, 4))
     result = engine.aggregate(frame, [], [total("s", square, pa.decimal128(38, 4))])

@@ -53,7 +53,12 @@ def test_ties_stay_in_order(engine):
 
 def test_wide_decimals_and_extremes(engine):
     table = pa.table({"x": pa.array([Decimal(10**37), Decimal(-(10**37)), Decimal(1), None], pa.decimal128(38, 0))})
-    assert [x for (x,) in ordered(engine, table, ("x", True))] == [Decimal(10**37), Decimal(1), Decimal(-(10**37)), None]
+    assert [x for (x,) in ordered(engine, table, ("x", True))] == [
+        Decimal(10**37),
+        Decimal(1),
+        Decimal(-(10**37)),
+        None,
+    ]
     longs = pa.table({"x": [2**63 - 1, -(2**63), 0, None]})
     assert [x for (x,) in ordered(engine, longs, ("x", True, True))] == [None, 2**63 - 1, 0, -(2**63)]
     unsigned = pa.table({"x": pa.array([2**64 - 1, 0, 2**63], pa.uint64())})
@@ -104,7 +109,9 @@ def test_orders_match_duckdb(data):
     }).append_column("id", pa.array(range(size), LONG))  # fmt: skip
     names = data.draw(st.lists(st.sampled_from(sorted(VALUES)), min_size=1, max_size=4, unique=True))
     keys = [(name, data.draw(st.booleans()), data.draw(st.booleans())) for name in names]
-    text = ", ".join(f"{name} {'desc' if down else 'asc'} nulls {'first' if first else 'last'}" for name, down, first in keys)
+    text = ", ".join(
+        f"{name} {'desc' if down else 'asc'} nulls {'first' if first else 'last'}" for name, down, first in keys
+    )
     expected = [i for (i,) in duck(table, f"select id from t order by {text}, id").fetchall()]
     assert [row[-1] for row in ordered(CpuEngine(), table, *keys)] == expected
     limit = data.draw(st.integers(0, 16))
