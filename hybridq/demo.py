@@ -155,12 +155,22 @@ def _chunks(report: Report) -> dict[str, int]:
 
 
 def _print_answer(name: str, answer: pa.Table, console: Console) -> None:
-    table = Table(title=f"{name}: {_count(answer.num_rows, 'row')}", title_justify="left", title_style="bold")
-    for column in answer.schema:
-        number: Any = "right" if _is_number(column.type) else "left"
-        table.add_column(column.name, justify=number, overflow="fold")
-    for row in zip(*(column.to_pylist() for column in answer.columns), strict=True):
-        table.add_row(*("NULL" if value is None else plain(value) for value in row))
+    title = f"{name}: {_count(answer.num_rows, 'row')}"
+    cells = [["NULL" if value is None else plain(value) for value in column.to_pylist()] for column in answer.columns]
+    if answer.num_rows < answer.num_columns:  # wide and short: a row of the answer goes down the page
+        table = Table(title=f"{title}, one a column", title_justify="left", title_style="bold", show_header=False)
+        table.add_column(style="bold", no_wrap=True)
+        for _ in range(answer.num_rows):
+            table.add_column(justify="right", overflow="fold")
+        for column, values in zip(answer.schema, cells, strict=True):
+            table.add_row(column.name, *values)
+    else:
+        table = Table(title=title, title_justify="left", title_style="bold")
+        for column in answer.schema:
+            number: Any = "right" if _is_number(column.type) else "left"
+            table.add_column(column.name, justify=number, overflow="fold")
+        for row in zip(*cells, strict=True):
+            table.add_row(*row)
     console.print()
     console.print(table)
 

@@ -40,9 +40,9 @@ ONLY_IN = {
     "datafusion": ["frontend/sql.py"],
     "distributed": ["dispatch/", "deploy.py"],
     "dask": ["dispatch/", "deploy.py"],
-    "cudf": ["engines/gpu.py"],
-    "pylibcudf": ["engines/gpu.py"],
-    "rmm": ["engines/gpu.py"],
+    "cudf": ["engines/gpu.py", "engines/gpu/"],
+    "pylibcudf": ["engines/gpu.py", "engines/gpu/"],
+    "rmm": ["engines/gpu.py", "engines/gpu/"],
     "dask_cuda": ["dispatch/", "deploy.py"],
     "duckdb": ["testing/reference.py"],
 }
