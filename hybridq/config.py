@@ -23,7 +23,7 @@ class Config:
     chunk_units : int
         Units in every chunk, whatever the device; 0: by rows.
     window : int
-        Chunks kept in flight for each slot (thread) of a device.
+        Chunks kept in flight for each slot (thread) of a device; very short chunks are queued deeper.
     broadcast_bytes : int
         Estimated size up to which a build side is broadcast without looking for another way.
     broadcast_limit_bytes : int

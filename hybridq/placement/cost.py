@@ -15,6 +15,12 @@ from hybridq.topology import Kind
 SMALLEST_CHUNK_ROWS = 64 * 1024
 """No chunk is planned smaller: below this, handing it out costs as much as computing it."""
 
+QUEUE_SECONDS = 0.03
+"""Work that each slot should have queued: the time that news of a finished chunk and the next one take to travel."""
+
+DEEPEST_QUEUE = 16
+"""Chunks queued for a slot at most, however small they are."""
+
 
 class Rate:
     """Seconds a row of one slot of a device, from finished chunks.
@@ -24,6 +30,7 @@ class Rate:
 
     def __init__(self) -> None:
         self._first: tuple[int, float] | None = None
+        self._chunks = 0
         self._rows = 0
         self._seconds = 0.0
 
@@ -46,11 +53,17 @@ class Rate:
         rows, seconds = (self._rows, self._seconds) if self._rows else self._first
         return max(seconds, 1e-9) / max(rows, 1)
 
+    @property
+    def chunks_within(self) -> float:
+        """Return how many chunks, of the size they had so far, a slot finishes in ``QUEUE_SECONDS``; 0 if unknown."""
+        return QUEUE_SECONDS * self._chunks / max(self._seconds, 1e-9)
+
     def observe(self, rows: int, seconds: float) -> None:
         """Add a finished chunk."""
         if self._first is None:
             self._first = (rows, seconds)
         else:
+            self._chunks += 1
             self._rows += rows
             self._seconds += seconds
 
@@ -110,12 +123,14 @@ class PullPolicy:
         return gpu.seconds_per_row / cpu.seconds_per_row if gpu.known and cpu.known else None
 
     def window(self, kind: Kind, window: int) -> int:
-        """Return how many chunks of a kind may be in flight, ``window`` for each slot.
+        """Return how many chunks of a kind may be in flight: ``window`` for each slot, more when they are very short.
 
         It is one a slot while the stage runs on both kinds and their speeds are not known: what is queued on a device
         cannot be given to the other.
         """
-        depth = window if len(self.active) < 2 or self.measured else 1
+        depth = 1
+        if len(self.active) < 2 or self.measured:
+            depth = max(window, min(int(self._rates[kind].chunks_within), DEEPEST_QUEUE))
         return depth * self._slots.get(kind, 0)
 
     def rows_for(self, kind: Kind, remaining: int, in_flight: Mapping[Kind, int]) -> int | None:

@@ -50,7 +50,10 @@ def test_workers_are_told_apart_and_asked_once():
 def test_workers_that_cannot_be_used_are_named():
     workers = {"a": info("plain"), "b": info("bare", CPU=1), "c": info("real", GPU=1), "d": info("odd", CPU=1)}
     missing = ModuleNotFoundError("No module named 'hybridq'", name="hybridq")
-    client = Client(workers, {"a": missing, "b": missing, "c": DeviceUnavailable("the engine cuda is not here"), "d": RuntimeError("odd")})
+    client = Client(
+        workers,
+        {"a": missing, "b": missing, "c": DeviceUnavailable("the engine cuda is not here"), "d": RuntimeError("odd")},
+    )
     with pytest.warns(UserWarning, match="are not used") as caught:
         assert Roster(client).refresh() == []
     text = " ".join(str(each.message) for each in caught)

@@ -43,6 +43,17 @@ def test_first_chunks_are_equal_and_the_window_is_one_until_measured():
     assert both.cost_ratio == pytest.approx(0.1)
 
 
+def test_very_short_chunks_are_queued_deeper():
+    only = policy(("cpu",))
+    only.observe("cpu", 10, 0.5)
+    assert only.window("cpu", 2) == 4
+    only.observe("cpu", 10, 0.005)
+    assert only.window("cpu", 2) == 12
+    for _ in range(100):
+        only.observe("cpu", 10, 0.0001)
+    assert only.window("cpu", 2) == 32
+
+
 def test_cpu_chunk_is_c0_times_p():
     both = policy(gpu=10 * MILLION)
     both.observe("cpu", MILLION, 1.0)
