@@ -213,14 +213,14 @@ class Estimator:
         profile = self._scan_profile(node, column)
         if node.predicate is None:
             return profile
-        profile = self._scan_selectivity(node).restricted(column, profile, node.predicate)
-        return self._thinned(profile, float(self._statistics(node.table).rows), self.rows(node))
+        profile, share = self._scan_selectivity(node).restricted(column, profile, node.predicate)
+        return self._thinned(profile, share * float(self._statistics(node.table).rows), self.rows(node))
 
     @_profile_of.register
     def _(self, node: nodes.Filter, column: str) -> ColumnProfile:
         profile = self.profile(node.input, column)
-        profile = self._selectivity(node.input).restricted(column, profile, node.predicate)
-        return self._thinned(profile, self.rows(node.input), self.rows(node))
+        profile, share = self._selectivity(node.input).restricted(column, profile, node.predicate)
+        return self._thinned(profile, share * self.rows(node.input), self.rows(node))
 
     @_profile_of.register
     def _(self, node: nodes.Values, column: str) -> ColumnProfile:

@@ -115,12 +115,22 @@ class Selectivity:
             share *= self._between(self._profile_of(column), bounds)
         return min(max(share, 0.0), 1.0)
 
-    def restricted(self, column: str, profile: ColumnProfile, predicate: Expression) -> ColumnProfile:
-        """Return a column's profile among the rows that a predicate keeps, as far as it speaks of that column alone."""
+    def restricted(self, column: str, profile: ColumnProfile, predicate: Expression) -> tuple[ColumnProfile, float]:
+        """Look at what a predicate says of one column alone.
+
+        Returns
+        -------
+        ColumnProfile
+            The column among the rows for which that part of the predicate is true.
+        float
+            The share of those rows.
+        """
         bounds: list[tuple[str, Any]] = []
-        for part in conjuncts(predicate):
-            if columns_of(part) != {column}:
-                continue
+        alone = [part for part in conjuncts(predicate) if columns_of(part) == {column}]
+        if not alone:
+            return profile, 1.0
+        share_kept = self.of(Call(pa.bool_(), "and", tuple(alone)))
+        for part in alone:
             found = _range_of(part)
             if found is not None:
                 bounds.append((found[1], found[2]))
@@ -150,7 +160,7 @@ class Selectivity:
                 maximum=high,
                 null_fraction=0.0,
             )
-        return profile
+        return profile, share_kept
 
     def profile(self, expression: Expression) -> ColumnProfile:
         """Return what is guessed of an expression's values."""

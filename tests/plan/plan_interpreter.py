@@ -15,7 +15,7 @@ Row = dict[str, Any]
 Tables = dict[str, list[Row]]
 
 
-class Failed(Exception):
+class PlanError(Exception):
     """The plan raises an error when it runs (division by zero)."""
 
 
@@ -154,7 +154,7 @@ def _negated(value: bool | None) -> bool | None:
 
 def _divide(a: int, b: int) -> int:
     if b == 0:
-        raise Failed
+        raise PlanError
     return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plan_generator import TABLES, Generator
-from plan_interpreter import Failed, Row, check, run
+from plan_interpreter import PlanError, Row, check, run
 
 from hybridq.catalog import Catalog
 from hybridq.plan.nodes import Limit, Node, Plan, Project, Sort, TopK
@@ -43,7 +43,7 @@ def compare(root: Node, tables: dict[str, pa.Table]) -> None:
     rows = {name: table.to_pylist() for name, table in tables.items()}
     try:
         expected = as_tuples(run(root, rows), root)
-    except Failed:
+    except PlanError:
         # Which rows an expression that fails sees is free, so the optimised plan may do better.
         return
     actual = as_tuples(run(plan.root, rows), plan.root)
