@@ -200,6 +200,17 @@ class Estimator:
                 largest = max(largest, float(part.table.num_rows))
         return largest
 
+    def streamed_rows(self, node: nodes.Node) -> float:
+        """Return the rows that enter the last pipeline which gives a node's rows.
+
+        Those of the table that its filters and probes work on, or of the last node that has to see all its input first.
+        """
+        while isinstance(node, nodes.Filter | nodes.Project | nodes.Join):
+            node = node.inputs[0]
+        if isinstance(node, nodes.Scan):
+            return float(self._statistics(node.table).rows)
+        return self.rows(node)
+
     # --- columns, one method a node --------------------------------------------------------------------------------
 
     @singledispatchmethod

@@ -48,7 +48,7 @@ def join_order(root: Node, estimator: Estimator) -> Node:
         Scan large [k]
         Scan small [k]
     """
-    if _may_reorder(root):
+    if _may_reorder(root) or _filters_joins(root):
         return _reordered(root, estimator)
     inputs = root.inputs
     changed = tuple(join_order(child, estimator) for child in inputs)
@@ -63,7 +63,12 @@ def _may_reorder(node: Node) -> TypeGuard[Join]:
     return not any(can_fail(condition) for condition in conditions)
 
 
-def _reordered(root: Join, estimator: Estimator) -> Node:
+def _filters_joins(node: Node) -> TypeGuard[Filter]:
+    """Tell whether a node filters the rows of such a join, by conditions that may as well be the join's."""
+    return isinstance(node, Filter) and _may_reorder(node.input) and not can_fail(node.predicate)
+
+
+def _reordered(root: Node, estimator: Estimator) -> Node:
     tree = _JoinTree()
     given = tree.collect(root)
     names = [item.name for leaf in tree.leaves for item in leaf.schema]
@@ -99,7 +104,7 @@ class _JoinTree:
             if node.residual is not None:
                 self.predicates += conjuncts(node.residual)
             return left, right
-        if isinstance(node, Filter) and _may_reorder(node.input) and not can_fail(node.predicate):
+        if _filters_joins(node):
             order = self.collect(node.input)
             self.predicates += conjuncts(node.predicate)
             return order
@@ -120,29 +125,31 @@ class _JoinGraph:
     """Relations, numbered and named by bits, and the conditions between them."""
 
     def __init__(self, leaves: Sequence[Node], predicates: Iterable[Expression], estimator: Estimator) -> None:
-        self._leaves = leaves
         self._estimator = estimator
         self._owner = {item.name: number for number, leaf in enumerate(leaves) for item in leaf.schema}
-        self._leaf_rows = [estimator.rows(leaf) for leaf in leaves]
-        self._base_rows = [estimator.base_rows(leaf) for leaf in leaves]
+        self.constant: list[Expression] = []
+        filters: list[list[Expression]] = [[] for _ in leaves]
+        shared: list[tuple[Expression, int]] = []
+        for predicate in dict.fromkeys(predicates):
+            reads = self._mask(predicate)
+            if not reads:
+                self.constant.append(predicate)
+            elif reads.bit_count() == 1:
+                filters[reads.bit_length() - 1].append(predicate)
+            else:
+                shared.append((predicate, reads))
+        self._leaves = [filtered(leaf, parts) for leaf, parts in zip(leaves, filters, strict=True)]
+        self._leaf_rows = [estimator.rows(leaf) for leaf in self._leaves]
+        self._streamed = [estimator.streamed_rows(leaf) for leaf in self._leaves]
         self._rows: dict[int, float] = {}
         self._build_costs: dict[int, float] = {}
-        self.constant: list[Expression] = []
-        self._filters: dict[int, list[Expression]] = {}
         self._conditions: list[_Condition] = []
         self._neighbours = [0] * len(leaves)
-        for predicate in dict.fromkeys(predicates):
-            self._add(predicate)
+        for predicate, reads in shared:
+            self._add(predicate, reads)
         self._shares = self._pair_selectivities()
 
-    def _add(self, predicate: Expression) -> None:
-        reads = self._mask(predicate)
-        if not reads:
-            self.constant.append(predicate)
-            return
-        if reads & (reads - 1) == 0:
-            self._filters.setdefault(reads.bit_length() - 1, []).append(predicate)
-            return
+    def _add(self, predicate: Expression, reads: int) -> None:
         sides = None
         if isinstance(predicate, Call) and predicate.function == "equal":
             one, other = (self._mask(argument) for argument in predicate.arguments)
@@ -199,13 +206,13 @@ class _JoinGraph:
     def build_cost(self, mask: int) -> float:
         """Return what it costs to build from the join of some leaves, in rows.
 
-        It is the mean (geometric) of the rows expected and the rows of the largest table read for them: all of that
-        table goes through before the first row is probed, and the fewer rows a filter is thought to leave the worse it
-        is to be wrong about it.
+        It is the mean (geometric) of the rows expected and the most rows that stream through its relations: all of
+        those go through before the first row is probed, and the fewer rows a filter is thought to leave the worse it is
+        to be wrong about it.
         """
         known = self._build_costs.get(mask)
         if known is None:
-            largest = max(rows for number, rows in enumerate(self._base_rows) if mask >> number & 1)
+            largest = max(rows for number, rows in enumerate(self._streamed) if mask >> number & 1)
             self._build_costs[mask] = known = math.sqrt(self.rows(mask) * largest)
         return known
 
@@ -329,7 +336,7 @@ class _JoinGraph:
 
     def _build(self, order: _Order) -> tuple[Node, int]:
         if isinstance(order, int):
-            return filtered(self._leaves[order], self._filters.get(order, ())), 1 << order
+            return self._leaves[order], 1 << order
         (left, left_mask), (right, right_mask) = self._build(order[0]), self._build(order[1])
         mask = left_mask | right_mask
         left_keys: list[Expression] = []
