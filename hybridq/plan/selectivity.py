@@ -136,9 +136,7 @@ class Selectivity:
                 bounds.append((found[1], found[2]))
             elif isinstance(part, In) and isinstance(part.operand, Column):
                 count = float(len(part.values))
-                profile = replace(
-                    profile, distinct=min(profile.distinct, count), domain=profile.domain, null_fraction=0.0
-                )
+                profile = replace(profile, distinct=min(profile.distinct, count), null_fraction=0.0)
             elif isinstance(part, Call) and part.function == "equal" and _literal_of(part) is not None:
                 value = _literal_of(part)
                 profile = replace(profile, distinct=1.0, minimum=value, maximum=value, null_fraction=0.0)
@@ -266,7 +264,7 @@ class Selectivity:
                 return 0.0
             # Few values: one or some of them start like this.
             return max(LIKE_SHARE / 2, min(1.0 / max(profile.distinct, 1.0), 1.0))
-        return 1.0 - profile_nulls(self.profile(call.arguments[0])) if text.strip("%") == "" else LIKE_SHARE
+        return 1.0 - self.profile(call.arguments[0]).null_fraction if text.strip("%") == "" else LIKE_SHARE
 
     @staticmethod
     def _between(profile: ColumnProfile, bounds: list[tuple[str, Any]]) -> float:
@@ -295,11 +293,6 @@ class Selectivity:
             # One value in a type without steps: it is met or it is not.
             return present if start <= low and end >= high else 0.0
         return present * min(max((end - start) / width, 0.0), 1.0)
-
-
-def profile_nulls(profile: ColumnProfile) -> float:
-    """Return the share of NULLs."""
-    return profile.null_fraction
 
 
 def value_width(data_type: pa.DataType) -> float:

@@ -22,7 +22,7 @@ from hybridq.plan.expressions import (
     substitute,
     walk,
 )
-from hybridq.plan.nodes import Aggregate, Filter, Join, Node, Project, Scan, Sort, TopK, Values
+from hybridq.plan.nodes import Aggregate, Filter, Join, Node, Project, Scan, Sort, TopK
 from hybridq.types import Schema, is_decimal, is_floating, is_integer
 
 LARGEST_INLINED = 400
@@ -144,11 +144,6 @@ INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
 """Decimal digits of the largest integer of so many bits."""
 
 
-def is_equality(expression: Expression) -> bool:
-    """Tell whether an expression compares two values for equality."""
-    return isinstance(expression, Call) and expression.function == "equal"
-
-
 def key_pair(
     predicate: Expression, left: Collection[str], right: Collection[str]
 ) -> tuple[Expression, Expression] | None:
@@ -230,8 +225,3 @@ def read_by(node: Node) -> frozenset[str]:
 
     map_expressions(node, note)
     return frozenset(found)
-
-
-def is_leaf(node: Node) -> bool:
-    """Tell whether a node reads no other."""
-    return isinstance(node, Scan | Values)
