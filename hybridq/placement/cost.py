@@ -26,11 +26,17 @@ class Rate:
     """Seconds a row of one slot of a device, from finished chunks.
 
     The first chunk counts only until there is another: it pays for imports, opening files and cold caches.
+
+    Attributes
+    ----------
+    largest : int
+        Most rows of a chunk so far.
     """
 
     def __init__(self) -> None:
         self._first: tuple[int, float] | None = None
         self._chunks = 0
+        self.largest = 0
         self._rows = 0
         self._seconds = 0.0
 
@@ -54,12 +60,18 @@ class Rate:
         return max(seconds, 1e-9) / max(rows, 1)
 
     @property
+    def cold_rows(self) -> int:
+        """Return the rows of the first chunk while it is the only one; 0 otherwise."""
+        return self._first[0] if self._first is not None and not self._chunks else 0
+
+    @property
     def chunks_within(self) -> float:
         """Return how many chunks, of the size they had so far, a slot finishes in ``QUEUE_SECONDS``; 0 if unknown."""
         return QUEUE_SECONDS * self._chunks / max(self._seconds, 1e-9)
 
     def observe(self, rows: int, seconds: float) -> None:
         """Add a finished chunk."""
+        self.largest = max(self.largest, rows)
         if self._first is None:
             self._first = (rows, seconds)
         else:
@@ -159,8 +171,14 @@ class PullPolicy:
         if self._finish(kind, remaining, in_flight) <= self._finish(other, remaining, in_flight):
             return _balanced(remaining, size, self._slots[kind])
         fair = self._fair_share(kind, other, remaining, in_flight)
-        smallest = SMALLEST_CHUNK_ROWS if kind == "cpu" else min(self._limits["cpu"], size)
-        return min(size, int(fair)) if fair >= smallest else None
+        smallest = min(SMALLEST_CHUNK_ROWS, self._rates[kind].largest)
+        if fair >= smallest:
+            return min(size, int(fair))
+        cold = self._rates[kind].cold_rows
+        if cold and not in_flight.get(kind) and remaining >= 2 * total_slots * cold:
+            # It looks too slow, but a device's first chunk often is (imports, context, compilation): one more will tell.
+            return cold
+        return None
 
     def seconds_left(self, remaining: int, in_flight: Mapping[Kind, int]) -> float | None:
         """Return the seconds that the rows not finished will take with all devices at work; ``None`` if unmeasured."""

@@ -81,10 +81,22 @@ def test_cpu_chunks_shrink_near_the_end():
     assert 0 < sizes[-1] < MILLION
 
 
+def test_a_cold_start_is_not_held_against_a_device():
+    both = policy(slots={"cpu": 2, "gpu": 1})
+    both.observe("cpu", MILLION, 1.0)
+    both.observe("gpu", MILLION, 1000.0)
+    assert both.rows_for("gpu", 60 * MILLION, {"cpu": MILLION}) == MILLION
+    assert both.rows_for("gpu", 60 * MILLION, {"cpu": MILLION, "gpu": MILLION}) is None
+    assert both.rows_for("gpu", 3 * MILLION, {"cpu": MILLION}) is None
+    both.observe("gpu", MILLION, 0.1)
+    assert both.rows_for("gpu", 60 * MILLION, {"cpu": MILLION}) == 15_000_000
+
+
 def test_a_slow_gpu_does_not_hold_up_the_end():
     both = policy(slots={"cpu": 2, "gpu": 1})
     both.observe("cpu", MILLION, 0.1)
-    both.observe("gpu", MILLION, 10.0)
+    for _ in range(2):
+        both.observe("gpu", MILLION, 100.0)
     assert both.rows_for("gpu", 20 * MILLION, {"cpu": 2 * MILLION}) is None
     assert both.rows_for("cpu", 20 * MILLION, {"cpu": 2 * MILLION}) is not None
 
@@ -137,7 +149,7 @@ def test_pulling_always_ends_and_beats_one_kind_alone(rows, cpu_speed, gpu_speed
         now, kind, size = running.pop(0)
         both.observe(kind, size, size / speed[kind])
     alone = min(rows / (speed[kind] * slots[kind]) for kind in slots)
-    # What the comparison costs: one chunk a slot on the slower kind, of the size both start with.
-    first = min(2 * MILLION, -(-rows // (cpus + gpus)) + SMALLEST_CHUNK_ROWS) / min(speed.values())
+    # What the comparison costs: two chunks a slot on the slower kind, of the size both start with.
+    first = 2 * min(2 * MILLION, -(-rows // (cpus + gpus)) + SMALLEST_CHUNK_ROWS) / min(speed.values())
     one_chunk = max(2 * MILLION / cpu_speed, 16 * MILLION / gpu_speed) if rows > 2 * MILLION else first
     assert now <= alone * 1.1 + first + one_chunk
