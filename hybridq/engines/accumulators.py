@@ -221,9 +221,11 @@ class MinMax:
         if values.dtype.kind == "f":
             values = values + values.dtype.type(0)  # no negative zero
         if codes is not None:
-            self._function.at(self._best, codes, values)
+            with np.errstate(invalid="ignore"):
+                self._function.at(self._best, codes, values)
         elif len(values):
-            self._best[0] = self._function(self._best[0], self._function.reduce(values))
+            with np.errstate(invalid="ignore"):
+                self._best[0] = self._function(self._best[0], self._function.reduce(values))
 
     def finish(self, present: Indices, counts: Indices) -> Column:
         seen = self._nulls.seen(present, counts)

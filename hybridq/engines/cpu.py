@@ -12,13 +12,14 @@ import pyarrow as pa
 from hybridq.engines import column as columns
 from hybridq.engines.aggregate import aggregate_frame
 from hybridq.engines.column import Column
-from hybridq.engines.evaluate import evaluate_frame, select
+from hybridq.engines.evaluate import evaluate_frame
 from hybridq.engines.frame import CpuFrame
 from hybridq.engines.joining import CpuBuildSide, count_matches, probe_frame
 from hybridq.engines.ordering import sort_indices, top_indices
 from hybridq.engines.output import to_table
 from hybridq.engines.protocol import BuildSide, Frame, ProbeKind, ReadRequest
 from hybridq.engines.read import read_frame
+from hybridq.engines.selecting import select
 from hybridq.plan.expressions import AggregateCall, Expression, NamedExpression, SortKey
 from hybridq.plan.expressions import Column as ColumnReference
 from hybridq.types import Schema

@@ -18,7 +18,6 @@ from hybridq.engines import arithmetic, casting, comparison, temporal, text
 from hybridq.engines.column import (
     Column,
     Indices,
-    Mask,
     combine_valid,
     concatenate,
     null_column,
@@ -52,6 +51,7 @@ class _Node:
     operands: tuple[_Node, ...]
     kernel: Kernel | None
     cheap: bool
+    constant: Column | None = None
 
 
 class Evaluator:
@@ -87,13 +87,10 @@ class Evaluator:
             cheap = cheap and expression.function in _NEVER_FAILS
         elif isinstance(expression, plan.Cast | plan.Case):
             cheap = False
-        found = _Node(len(self._nodes), expression, operands, kernel, cheap)
+        constant = literal_column(expression) if isinstance(expression, plan.Literal) else None
+        found = _Node(len(self._nodes), expression, operands, kernel, cheap, constant)
         self._nodes[expression] = found
         return found
-
-    def identity(self, index: int) -> int:
-        """Return a number that two of the expressions share only if they are equal."""
-        return self._roots[index].number
 
     def evaluate(self, block: Block, index: int) -> Column:
         """Evaluate one of the expressions; the result may be a constant.
@@ -108,6 +105,8 @@ class Evaluator:
     # -- dispatch over kinds of expression
 
     def _value(self, node: _Node, block: Block) -> Column:
+        if node.constant is not None:
+            return node.constant
         found = block.results.get(node.number)
         if found is None:
             found = block.results[node.number] = self._compute(node, block)
@@ -117,8 +116,6 @@ class Evaluator:
         expression = node.expression
         if isinstance(expression, plan.Column):
             return block.column(expression.name)
-        if isinstance(expression, plan.Literal):
-            return literal_column(expression)
         if isinstance(expression, plan.Case):
             return self._case(node, block)
         if isinstance(expression, plan.Call) and expression.function in _LAZY:
@@ -361,27 +358,3 @@ def evaluate_frame(frame: CpuFrame, expressions: Sequence[plan.Expression]) -> l
         for index, piece in enumerate(pieces):
             piece.append(evaluator.evaluate(block, index).expand(stop - start))
     return [concatenate(piece) for piece in pieces]
-
-
-def select(frame: CpuFrame, predicate: plan.Expression) -> Mask | None:
-    """Return which stored rows are selected and satisfy the predicate; ``None``: all."""
-    evaluator = Evaluator([predicate])
-    if frame.stored_rows == 0:
-        return None
-    selection = frame.selection
-    mask = np.empty(frame.stored_rows, np.bool_)
-    for start, stop, block in blocks_of(frame):
-        chosen = mask[start:stop]
-        before = None if selection is None else selection[start:stop]
-        try:
-            chosen[:] = comparison.is_true(evaluator.evaluate(block, 0))
-        except ExecutionError:
-            if before is None or before.all():
-                raise
-            rows = np.flatnonzero(before)
-            chosen[:] = False
-            part = block.take(rows)
-            chosen[rows] = comparison.is_true(evaluator.evaluate(part, 0))
-        if before is not None:
-            chosen &= before
-    return None if mask.all() else mask

@@ -10,12 +10,12 @@ import numpy as np
 
 from hybridq.engines.column import Column, Indices, Mask, Values
 from hybridq.engines.comparison import is_true
-from hybridq.engines.evaluate import Evaluator, evaluate_frame
-from hybridq.engines.frame import Block, CpuFrame
+from hybridq.engines.evaluate import Evaluator
+from hybridq.engines.frame import Block, CpuFrame, blocks_of
 from hybridq.engines.joinkeys import CompositeEncoder
 from hybridq.engines.lookup import Lookup, make_lookup
 from hybridq.engines.protocol import ProbeKind
-from hybridq.plan.expressions import Expression, columns_of
+from hybridq.plan.expressions import Expression
 
 PAIR_BLOCK = 1 << 20
 """Pairs of rows that a residual is evaluated on at a time."""
@@ -135,12 +135,16 @@ class _Matches:
 
 def _find(frame: CpuFrame, build: CpuBuildSide, keys: Sequence[Expression]) -> _Matches:
     rows = frame.selected_indices()
-    names = frozenset().union(*(columns_of(key) for key in keys))
-    narrow = CpuFrame({name: frame.columns[name] for name in frame.columns if name in names}, frame.stored_rows)
-    if rows is not None:
-        narrow = narrow.take(rows)
-    columns = [column.contiguous() for column in evaluate_frame(narrow, keys)]
-    return _Matches(rows, build.find(columns, narrow.stored_rows))
+    evaluator = Evaluator(keys)
+    positions = np.empty(frame.rows, np.int64)
+    done = 0
+    for start, stop, block in blocks_of(frame):
+        if frame.selection is not None:
+            block = block.take(np.flatnonzero(frame.selection[start:stop]))
+        columns = [evaluator.evaluate(block, index).expand(block.rows) for index in range(len(keys))]
+        positions[done : done + block.rows] = build.find(columns, block.rows)
+        done += block.rows
+    return _Matches(rows, positions)
 
 
 def count_matches(frame: CpuFrame, build: CpuBuildSide, keys: Sequence[Expression]) -> int:

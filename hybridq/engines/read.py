@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 from hybridq import types
 from hybridq.engines.column import Bounds, Column, from_arrow
 from hybridq.engines.constants import column_bounds
-from hybridq.engines.evaluate import select
 from hybridq.engines.frame import CpuFrame
 from hybridq.engines.protocol import ReadColumn, ReadRequest
+from hybridq.engines.selecting import select
 from hybridq.errors import DataError
 from hybridq.storage import FileStamp, open_source, stamp
 

@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hybridq.engines.column import Column, from_arrow
+from hybridq.engines.column import Column, Indices, from_arrow
 from hybridq.engines.comparison import from_mask_array
 from hybridq.engines.constants import constant
+from hybridq.engines.scan import rows_containing
 from hybridq.errors import ExecutionError
 from hybridq.plan.expressions import Call
 
@@ -95,9 +96,13 @@ def parse_pattern(pattern: str, escape: str) -> list[object]:
     return parts
 
 
-def _regex(parts: list[object], quote: Callable[[str], str]) -> str:
-    pieces = [".*" if part is ANY_TEXT else "." if part is ANY_CHARACTER else quote(str(part)) for part in parts]
-    return "^(?:" + "".join(pieces) + ")$"
+def _regex(parts: list[object], quote: Callable[[str], str], end: str = "$") -> str:
+    """Return the pattern as a regular expression to search for; unanchored where any text may come before or after."""
+    start = "" if parts and parts[0] is ANY_TEXT else "^"
+    end = "" if parts and parts[-1] is ANY_TEXT else end
+    middle = parts[not start : len(parts) - (not end)]
+    pieces = [".*" if part is ANY_TEXT else "." if part is ANY_CHARACTER else quote(str(part)) for part in middle]
+    return start + "".join(pieces) + end
 
 
 def _quote(literal: str) -> str:
@@ -121,20 +126,24 @@ def match_pattern(array: pa.Array, parts: list[object], ignore_case: bool = Fals
         if shape == (ANY_TEXT, "text"):
             return pc.ends_with(array, pattern=parts[1])
         if shape == (ANY_TEXT, "text", ANY_TEXT):
-            return pc.match_substring(array, pattern=parts[1])
+            return _at_rows(array, rows_containing(array, str(parts[1])))
     regex = "(?s)" + _regex(parts, _quote)
     literals = [part for part in parts if isinstance(part, str)]
     if ignore_case or not literals:
         return pc.match_substring_regex(array, pattern=regex, ignore_case=ignore_case)
     # Few rows have the longest literal; the slow regular expression sees those only.
-    candidates = pc.match_substring(array, pattern=max(literals, key=len))
-    rows = np.flatnonzero(candidates.fill_null(False).to_numpy(zero_copy_only=False))
+    rows = rows_containing(array, max(literals, key=len))
     if len(rows) > len(array) // 2:
         return pc.match_substring_regex(array, pattern=regex)
     found = pc.match_substring_regex(array.take(pa.array(rows)), pattern=regex).to_numpy(zero_copy_only=False)
+    return _at_rows(array, rows[found.astype(np.bool_)])
+
+
+def _at_rows(array: pa.Array, rows: Indices) -> pa.Array:
+    """Return true at some rows, NULL where the array is NULL, else false."""
     matched = np.zeros(len(array), np.bool_)
-    matched[rows[found.astype(np.bool_)]] = True
-    return pc.if_else(pc.is_valid(array), pa.array(matched), pa.scalar(None, pa.bool_()))
+    matched[rows] = True
+    return pa.array(matched, mask=None if array.null_count == 0 else ~pc.is_valid(array).to_numpy(zero_copy_only=False))
 
 
 def _like(call: Call, arguments: list[Column]) -> Column:
@@ -153,8 +162,10 @@ def _like(call: Call, arguments: list[Column]) -> Column:
     def matches(text: str, wanted: str) -> bool:
         regex = compiled.get(wanted)
         if regex is None:
-            regex = compiled[wanted] = re.compile(_regex(parse_pattern(wanted, escape), re.escape)[1:-1], flags)
-        return regex.fullmatch(text) is not None
+            # Python's $ also matches before a last line feed.
+            source = _regex(parse_pattern(wanted, escape), re.escape, r"\Z")
+            regex = compiled[wanted] = re.compile(source, flags)
+        return regex.search(text) is not None
 
     return from_mask_array(_row_by_row(matches, call, arguments))
 

@@ -224,6 +224,24 @@ def test_like_matches_duckdb(texts, pattern):
     assert values(CpuEngine(), call("like", col("s", TEXT), col("p", TEXT)), table) == expected
 
 
+def test_contained_literals_of_any_length(engine):
+    """Hits must not run over the borders of strings, and slices must not see their neighbours."""
+    texts = ["abc", "ab", "cab", None, "", "abcabc", "xxabc", "a", "bc", "é abc é", "aabc"] * 40
+    for storage in (pa.string(), pa.large_string()):
+        array = pa.array(texts, storage)
+        for start, size in ((0, len(texts)), (3, 100), (1, 1)):
+            part = array.slice(start, size)
+            for word in ("a", "ab", "abc", "abca", "é a", "zzz", "abcabcd"):
+                expected = [None if text is None else word in text for text in part.to_pylist()]
+                table = pa.table({"s": part})
+                assert values(engine, call("like", col("s", TEXT), lit(f"%{word}%")), table) == expected, (word, start)
+                ordered = [
+                    None if text is None else word in text and "b" in text.split(word, 1)[1]
+                    for text in part.to_pylist()
+                ]
+                assert values(engine, call("like", col("s", TEXT), lit(f"%{word}%b%")), table) == ordered, (word, start)
+
+
 def test_like_with_another_escape(engine):
     table = pa.table({"s": ["a%b", "axb", "a\\b"]})
     assert values(engine, call("like", col("s", TEXT), lit("a!%b"), options=("escape", "!")), table) == [
