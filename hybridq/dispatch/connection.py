@@ -54,7 +54,7 @@ class Connection:
             detail = " ".join(str(error).split())
             raise ClusterUnreachable(f"no scheduler answered at {address} within {timeout:g} s: {detail}") from error
         # Dask holds messages back for 10 ms to send several at once; a chunk should not wait that long.
-        sender = getattr(self._client, "scheduler_comm", None)
+        sender: Any = getattr(self._client, "scheduler_comm", None)
         if hasattr(sender, "interval"):
             sender.interval = SEND_INTERVAL
         try:

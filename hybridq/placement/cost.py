@@ -176,7 +176,7 @@ class PullPolicy:
             return min(size, int(fair))
         cold = self._rates[kind].cold_rows
         if cold and not in_flight.get(kind) and remaining >= 2 * total_slots * cold:
-            # It looks too slow, but a device's first chunk often is (imports, context, compilation): one more will tell.
+            # It looks too slow, but a device's first chunk often is (imports, compilation): one more will tell.
             return cold
         return None
 
