@@ -29,7 +29,7 @@ from hybridq.frontend.builder_binding import (
     usable,
 )
 from hybridq.frontend.builder_expressions import Expr, Ordering, When, col, count, lit, when
-from hybridq.frontend.construction import join_node
+from hybridq.frontend.construction import join_node, limit_node
 from hybridq.frontend.naming import expression_name, unique_name
 from hybridq.frontend.substrait_reads import is_supported, nearest
 from hybridq.plan.expressions import (
@@ -40,7 +40,7 @@ from hybridq.plan.expressions import (
     SortKey,
     conjunction,
 )
-from hybridq.plan.nodes import Aggregate, Filter, JoinKind, Limit, Plan, Project, Scan, ScanColumn, Sort
+from hybridq.plan.nodes import Aggregate, Filter, JoinKind, Plan, Project, Scan, ScanColumn, Sort
 from hybridq.types import Schema
 
 __all__ = ["Expr", "Frame", "GroupBy", "When", "col", "count", "lit", "scan", "when"]
@@ -373,7 +373,7 @@ class _Limited(Frame):
 
     def _bind(self, binder: Binder) -> Bound:
         bound = self.input._bind(binder)
-        return Bound(Limit(bound.node, self.offset, self.rows), bound.entries)
+        return Bound(limit_node(bound.node, self.offset, self.rows), bound.entries)
 
 
 def _listed(expressions: Sequence[Any], named: Mapping[str, Any]) -> tuple[tuple[str | None, Expr], ...]:

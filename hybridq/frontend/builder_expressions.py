@@ -291,7 +291,7 @@ class _Call(Expr):
         elif self.function in ARITHMETIC:
             arguments = computable(self.function, arguments)
         elif self.function == "coalesce":
-            arguments = common_type_of(retyped(arguments), "fill_null")
+            arguments = common_type_of(arguments, "fill_null")
         if self.function == "extract" and self.options[0] not in DATE_PARTS:
             raise Unsupported(f"EXTRACT of {self.options[0]} is not supported: {', '.join(sorted(DATE_PARTS))} are")
         data_type = result_type(self.function, tuple(argument.type for argument in arguments))
@@ -333,7 +333,7 @@ class _Case(Expr):
         conditions = [condition.bind(scope) for condition, _ in self.branches]
         result_type("and", tuple(condition.type for condition in conditions))
         bound = [*(value.bind(scope) for _, value in self.branches), self.default.bind(scope)]
-        *values, default = common_type_of(retyped(bound), "when/then/otherwise")
+        *values, default = common_type_of(bound, "when/then/otherwise")
         return Case(default.type, tuple(zip(conditions, values, strict=True)), default)
 
 

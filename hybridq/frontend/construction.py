@@ -8,7 +8,7 @@ from hybridq.errors import PlanFormatError, Unsupported
 from hybridq.frontend.coercion import cast_to
 from hybridq.plan.expressions import Call, Expression, Literal, columns_of, conjunction, conjuncts
 from hybridq.plan.functions import common_type
-from hybridq.plan.nodes import Join, JoinKind, Node
+from hybridq.plan.nodes import Join, JoinKind, Limit, Node
 from hybridq.types import average_type, is_decimal, is_floating, is_integer, sum_type
 
 
@@ -39,6 +39,15 @@ def _key_pair(part: Expression, left: set[str], right: set[str]) -> tuple[Expres
         return None
     data_type = common_type(first.type, second.type)
     return None if data_type is None else (cast_to(first, data_type), cast_to(second, data_type))
+
+
+def limit_node(node: Node, offset: int, count: int | None) -> Limit:
+    """Return a limit, merged with one below it (DataFusion writes OFFSET as two)."""
+    if isinstance(node, Limit):
+        left = None if node.count is None else max(node.count - offset, 0)
+        fewest = [rows for rows in (count, left) if rows is not None]
+        return Limit(node.input, node.offset + offset, min(fewest) if fewest else None)
+    return Limit(node, offset, count)
 
 
 def is_true(expression: Expression) -> bool:

@@ -81,6 +81,8 @@ def export_substrait(text: str, tables: Mapping[str, Schema]) -> str:
         raise Unsupported("NOT IN with a subquery cannot be written as Substrait: use NOT EXISTS")
     parsed = SubstraitPlan()
     parsed.ParseFromString(message)
+    # DataFusion writes them in any order.
+    parsed.extensions.sort(key=lambda item: item.extension_function.function_anchor)
     return json.dumps(json_format.MessageToDict(parsed), indent=1)
 
 

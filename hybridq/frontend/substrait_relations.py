@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from hybridq.errors import PlanFormatError, Unsupported
-from hybridq.frontend.construction import aggregate_type, is_true, join_node
+from hybridq.frontend.construction import aggregate_type, is_true, join_node, limit_node
 from hybridq.frontend.naming import bounded, expression_name, unique_name
 from hybridq.frontend.substrait_expressions import ExpressionTranslator, column_at
 from hybridq.frontend.substrait_reads import read_table, read_values
@@ -27,7 +27,7 @@ from hybridq.plan.expressions import (
     conjunction,
     conjuncts,
 )
-from hybridq.plan.nodes import Aggregate, Filter, JoinKind, Limit, Node, Project, Sort
+from hybridq.plan.nodes import Aggregate, Filter, JoinKind, Node, Project, Sort
 from hybridq.types import Schema, is_decimal, is_integer
 
 DEEPEST_PLAN = 150
@@ -279,7 +279,7 @@ class RelationTranslator:
         relation = self.translate(body.input, depth)
         offset = self._rows(body.offset_expr, "OFFSET") if body.HasField("offset_expr") else None
         count = self._rows(body.count_expr, "LIMIT") if body.HasField("count_expr") else None
-        return Relation(Limit(relation.node, offset or 0, count), relation.fields)
+        return Relation(limit_node(relation.node, offset or 0, count), relation.fields)
 
     def _rows(self, message: Any, clause: str) -> int | None:
         value = self.expressions.translate(message, ())

@@ -254,14 +254,14 @@ def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     """
     if left == right:
         return left
+    if pa.types.is_null(left) or pa.types.is_null(right):
+        return right if pa.types.is_null(left) else left
     if is_decimal(left) or is_decimal(right):
         left_digits, right_digits = _as_decimal(left), _as_decimal(right)
         if left_digits is None or right_digits is None:
             return None
         scale = max(left_digits[1], right_digits[1])
         return decimal(max(left_digits[0] - left_digits[1], right_digits[0] - right_digits[1]) + scale, scale)
-    if pa.types.is_null(left) or pa.types.is_null(right):
-        return right if pa.types.is_null(left) else left
     if _temporal(left) and _temporal(right):
         return _common_time(left, right)
     return _common_number(left, right)

@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from hybridq.errors import AmbiguousColumn, CastFailed, SqlError, UnknownColumn, UnknownTable, Unsupported
+from hybridq.frontend.sql import plan_sql
+from hybridq.frontend.sql_text import longest_chain, place, tokens
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column", "words"),
+    [
+        ("selec 1", 1, 1, "found selec"),
+        ("select 1\nfrom orders whre o_orderkey = 3", 2, 18, "found o_orderkey"),
+        ("select 1\nfrom orders where (o_orderkey = 3", 2, 34, "the end of the text"),
+        ("select 'abc", 1, 8, "Unterminated string"),
+        ("", 1, 1, "no query"),
+        (" -- nothing\n", 1, 1, "no query"),
+        ("select 1;\nselect 2", 1, 9, "one statement"),
+    ],
+)
+def test_syntax_errors_have_line_and_column(text, line, column, words, tables):
+    with pytest.raises(SqlError, match=words) as raised:
+        plan_sql(text, tables)
+    assert (raised.value.line, raised.value.column) == (line, column)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "create table x as select 1",
+        "create view x as select 1",
+        "create external table t stored as csv location '/etc/passwd'",
+        "copy orders to 'x.csv'",
+        "copy (select 1) to 'x.parquet'",
+        "insert into orders select * from orders",
+        "delete from orders",
+        "update orders set o_orderkey = 1",
+        "drop table orders",
+        "set a.b = 1",
+        "explain select 1",
+        "/* a */ explain analyze select 1",
+        "show tables",
+        "describe orders",
+        "prepare p as select 1",
+        "execute p",
+        "begin",
+        "select * into x from orders",
+    ],
+)
+def test_only_queries_are_run(text, tables, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SqlError, match="only queries are run"):
+        plan_sql(text, tables)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("suffix", [";", " ; ; ", " -- end", "/* ; */"])
+def test_a_query_may_end_in_a_semicolon_or_a_comment(suffix, tables):
+    assert plan_sql(f"select ';' as s{suffix}", tables).names == ("s",)
+
+
+def test_files_cannot_be_reached(tables, tmp_path):
+    path = tmp_path / "secret.csv"
+    path.write_text("a\n1\n")
+    for name in (str(path), f"file://{path}", "https://example.org/x.parquet"):
+        with pytest.raises(UnknownTable):
+            plan_sql(f"select * from '{name}'", tables)
+        with pytest.raises(UnknownTable):
+            plan_sql(f'select * from "{name}"', tables)
+    with pytest.raises(Unsupported, match="read_csv"):
+        plan_sql(f"select * from read_csv('{path}')", tables)
+    with pytest.raises(Unsupported, match="generate_series"):
+        plan_sql("select * from generate_series(1, 3)", tables)
+    with pytest.raises(UnknownTable):
+        plan_sql("select * from information_schema.tables", tables)
+
+
+def test_an_unknown_table_offers_the_nearest(tables):
+    with pytest.raises(UnknownTable, match=r"no table ordrs \(line 1, column 15\); did you mean orders"):
+        plan_sql("select * from ordrs", tables)
+    with pytest.raises(UnknownTable, match='"Odd Table"'):
+        plan_sql('select * from "odd table"', tables)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("select o_orderky from orders", r"no column o_orderky \(line 1, column 8\); did you mean o_orderkey"),
+        ("select o.o_orderky from orders o", "no column o.o_orderky.* did you mean o_orderkey"),
+        ("select n_name from nation order by nme", "no column nme .*did you mean n_name"),
+        ("select n_name from nation having x = 1", r"no column x .*there are n_comment, n_name"),
+        ('select a from "Odd Table"', 'no column a .*did you mean "A"'),
+        ("select c.c_name from orders o", r"no column c.c_name"),
+    ],
+)
+def test_an_unknown_column_offers_the_nearest(text, words, tables):
+    with pytest.raises(UnknownColumn, match=words):
+        plan_sql(text, tables)
+
+
+def test_an_ambiguous_column_names_both_tables(tables):
+    with pytest.raises(AmbiguousColumn, match=r"n_name is in a and b: write a\.n_name or b\.n_name"):
+        plan_sql("select n_name from nation a join nation as b on a.n_nationkey = b.n_regionkey", tables)
+    twice = {"one": tables["nation"], "two": tables["nation"]}
+    with pytest.raises(AmbiguousColumn, match="n_name is in one and two"):
+        plan_sql("select n_name from one, two", twice)
+    with pytest.raises(AmbiguousColumn, match="n_name"):
+        plan_sql("select n_name from (select * from nation) a, (select * from nation) b", tables)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("select nosuch(n_name) from nation", "nosuch"),
+        ("select sqrt(f64) from types", "sqrt"),
+        ("select round(p15, 1) from types", "round"),
+        ("select median(f64) from types", "median"),
+        ("select random()", "random"),
+        ("select sum(f64) over (partition by i8) from types", "window functions"),
+        ("select i8, sum(f64) from types group by rollup(i8)", "ROLLUP"),
+        ("select i64 from types union all select o_orderkey from orders", "UNION"),
+        ("with recursive t as (select 1 a union all select a + 1 from t where a < 3) select * from t", "RECURSIVE"),
+        ("select unnest([1, 2])", "UNNEST"),
+        ("select i8 from types where f64 > (select avg(f64) from types)", "a subquery used as a value"),
+        ("select i8 from types where i64 not in (select o_orderkey from orders) or b", "mark join"),
+        ("select d + interval '1' month from types", "interval"),
+        ("select d - d from types", r"subtract\(date32"),
+        ("select lists from types", "types.lists has the type list"),
+        ("select null", "NULL of no type"),
+        ("select $1", "parameters"),
+        ("select 1e3", "without an exponent"),
+        ("select 99999999999999999999999999999999999999999999", "literal"),
+        ("select count(distinct i8, i16) from types", "COUNT"),
+        ("select i8 from types tablesample (10)", "TABLESAMPLE"),
+        ("select i8 from types sample (10)", "SAMPLE"),
+        ("select i8 from types connect by prior i8 = i16", "CONNECT BY"),
+        ("select i8 from types with ordinality", "WITH ORDINALITY"),
+        ("select extract(isodow from d) from types", "ISODOW"),
+        ("select s ~ 'a.b' from types", "regex"),
+    ],
+)
+def test_what_is_not_supported_is_named(text, words, tables):
+    with pytest.raises(Unsupported, match=words) as raised:
+        plan_sql(text, tables)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("select i8, i8 from types", "two expressions of SELECT are named types.i8"),
+        ("select i8 as a, i16 as a from types", "two expressions of SELECT are named a: .* AS"),
+        ("select sum(s) from types", r"no function takes such values: sum\(Utf8\)"),
+        ("select * from types, types", "in FROM twice"),
+        ("select i8 from types group by i16", "GROUP BY"),
+        ("select i8 from types where sum(i8) > 1", "WHERE"),
+        ("select i8 from types where i8", "non-boolean"),
+        ("select i8 from types limit -1", "LIMIT"),
+        ("select " + "(" * 300 + "1" + ")" * 300, "nested too deeply"),
+        # Clauses of other dialects, which DataFusion would read and ignore.
+        ("select i8 from types prewhere b", "found prewhere"),
+        ("select i8, count(*) from types group by i8 with rollup", "found with"),
+        ("select i8 from types partition (p)", "found"),
+        ("select i8 from types settings x = 1", "found settings"),
+    ],
+)
+def test_wrong_queries(text, words, tables):
+    with pytest.raises(SqlError, match=words) as raised:
+        plan_sql(text, tables)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("text", ["select cast('x' as int)", "select date '1998-12-41'"])
+def test_constants_that_cannot_be_cast(text, tables):
+    with pytest.raises(CastFailed, match="Cannot cast"):
+        plan_sql(text, tables)
+
+
+def test_expressions_that_would_take_long_to_plan_are_refused(tables):
+    with pytest.raises(Unsupported, match="200 operators"):
+        plan_sql("select " + " + ".join(["i64"] * 1000) + " from types", tables)
+    with pytest.raises(Unsupported, match="100 levels"):
+        plan_sql("select " + " + ".join(["i64"] * 150) + " from types", tables)
+
+
+def test_chains_of_operators_are_measured():
+    assert longest_chain(list(tokens("select a + b * c, d from t where x = 1 and y = 2 and z < 3 + 4"))) == 3
+    assert longest_chain(list(tokens("select ((a + b) + (c + d))"))) == 2
+    assert longest_chain(list(tokens("select 'a + b + c' -- + + +"))) == 0
+
+
+def test_tokens_know_literals_comments_and_quotes():
+    text = """select "a ""b" /* ; */ , 'it''s;' -- ;\n, $$ ; $$ from T"""
+    found = [(token.kind, token.value) for token in tokens(text)]
+    assert ("quoted", 'a "b') in found
+    assert ("text", "'it''s;'") in found
+    assert ("word", "t") in found
+    assert ("sign", ";") not in found
+    assert place(text, text.index("from")) == (2, 11)
+
+
+def test_importing_the_module_does_not_import_datafusion():
+    import subprocess
+
+    code = "import sys, hybridq.frontend.sql, hybridq.frontend.builder; print('datafusion' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "False"
