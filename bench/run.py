@@ -16,19 +16,22 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bench import machine
 from bench.peers.dask_dataframe import DaskDataframePeer
 from bench.peers.duckdb_peer import DuckdbPeer
 from bench.peers.hybridq_peer import HybridqPeer
 from bench.table import markdown
+from hybridq.catalog import Catalog
+from hybridq.frontend.sql import plan_sql
 from hybridq.shipped import find_plan
 from hybridq.testing import tpch
 from hybridq.testing.asserts import assert_same_answer
-from hybridq.testing.reference import REFERENCES, duckdb_answer
+from hybridq.testing.reference import DENOMINATOR, NUMERATOR, REFERENCES, conform, duckdb_answer
 
 if TYPE_CHECKING:
     from bench.peers import Peer
@@ -113,7 +116,7 @@ def start_peers(options: argparse.Namespace, folder: Path) -> list[Peer]:
 
 def measure(query: str, peers: list[Peer], folder: Path, options: argparse.Namespace) -> list[Outcome]:
     outcomes = {peer.name: Outcome(peer.name, query) for peer in peers}
-    expected: dict[Any, tuple[pa.Table, pa.Table | None]] = {}
+    expected: dict[str, tuple[pa.Schema, pa.Table, pa.Table]] = {}
     for turn in range(options.repeats + 1):
         for peer in peers:
             outcome = outcomes[peer.name]
@@ -144,7 +147,7 @@ def measure(query: str, peers: list[Peer], folder: Path, options: argparse.Names
     return list(outcomes.values())
 
 
-def check(query: str, answer: pa.Table, folder: Path, cache: dict[Any, tuple[pa.Table, pa.Table | None]]) -> bool:
+def check(query: str, answer: pa.Table, folder: Path, cache: dict[str, tuple[pa.Schema, pa.Table, pa.Table]]) -> bool:
     """Compare an answer with DuckDB's; return whether it is exact (no decimal came back as a float).
 
     Raises
@@ -154,43 +157,48 @@ def check(query: str, answer: pa.Table, folder: Path, cache: dict[Any, tuple[pa.
     """
     reference = REFERENCES[query]
     text = reference.sql or find_plan(query).read_text()
-    if not cache:  # the plan's types: those of hybridq's own answer, which comes first
-        unlimited = None
-        if reference.limit is not None:
-            unlimited = duckdb_answer(text.rsplit("limit", 1)[0], folder, answer.schema)
-        cache[query] = (duckdb_answer(text, folder, answer.schema), unlimited)
-    expected, full = cache[query]
-    exact = expected.schema.types == answer.schema.types
-    if not exact:
-        expected, full = (None if table is None else loosen(table) for table in (expected, full))
-        answer = loosen(answer)
-    assert expected is not None
+    if query not in cache:
+        whole = text if reference.limit is None else text.rsplit("limit", 1)[0]
+        cache[query] = (declared_schema(query, folder), duckdb_answer(text, folder), duckdb_answer(whole, folder))
+    schema, expected, unlimited = cache[query]
+    exact = answer.schema.types == schema.types
+    expected, unlimited = (conform(table, schema) if exact else loosen(table) for table in (expected, unlimited))
     assert_same_answer(
-        answer,
+        answer if exact else loosen(answer),
         expected,
         order_by=reference.order_by,
-        unlimited=full,
+        unlimited=unlimited if reference.limit is not None else None,
         relative_tolerance=1e-12 if exact else FLOAT_TOLERANCE,
     )
     return exact
 
 
+def declared_schema(query: str, folder: Path) -> pa.Schema:
+    """Return the names and types that hybridq's plan declares."""
+    catalog = Catalog()
+    catalog.register_folder(folder)
+    plan = plan_sql(find_plan(query).read_text(), catalog.schemas())
+    return pa.schema([pa.field(name, item.type) for name, item in zip(plan.names, plan.root.schema, strict=True)])
+
+
 def loosen(table: pa.Table) -> pa.Table:
-    """Turn decimals to floats and dates and strings to one form each, for peers with types of their own."""
-    columns = []
-    for column in table.columns:
+    """Turn numbers to floats, dates and strings to one form each, for peers with types of their own."""
+    columns: list[pa.ChunkedArray] = []
+    names: list[str] = []
+    for name, column in zip(table.schema.names, table.columns, strict=True):
         kind = column.type
-        if pa.types.is_decimal(kind):
-            columns.append(column.cast(pa.float64()))
-        elif pa.types.is_timestamp(kind):
-            columns.append(column.cast(pa.date32()))
-        elif pa.types.is_integer(kind):
-            columns.append(column.cast(pa.int64()))
-        elif pa.types.is_floating(kind):
-            columns.append(column.cast(pa.float64()))
+        if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+            column = column.cast(pa.date32())
+        elif pa.types.is_decimal(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
+            column = column.cast(pa.float64())
         else:
-            columns.append(column.cast(pa.string()) if not pa.types.is_date(kind) else column)
-    return pa.Table.from_arrays(columns, names=table.schema.names)
+            column = column.cast(pa.string())
+        if name.endswith(DENOMINATOR):
+            columns[-1] = pc.divide(columns[-1], column)
+        else:
+            columns.append(column)
+            names.append(name.removesuffix(NUMERATOR))
+    return pa.Table.from_arrays(columns, names=names)
 
 
 def write(outcomes: list[Outcome], peers: list[Peer], info: dict[str, object], options: argparse.Namespace) -> None:

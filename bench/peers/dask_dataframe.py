@@ -56,7 +56,7 @@ class DaskDataframePeer:
     def start(self, folder: Path) -> None:
         from distributed import Client, LocalCluster
 
-        cluster = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
+        cluster = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs="ERROR")
         self._client = Client(cluster)
         self._folder = folder
 
