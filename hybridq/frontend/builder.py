@@ -30,7 +30,6 @@ from hybridq.frontend.builder_binding import (
 )
 from hybridq.frontend.builder_expressions import Expr, Ordering, When, col, count, lit, when
 from hybridq.frontend.construction import join_node, limit_node
-from hybridq.frontend.naming import expression_name, unique_name
 from hybridq.frontend.substrait_reads import is_supported, nearest
 from hybridq.plan.expressions import (
     Call,
@@ -40,6 +39,7 @@ from hybridq.plan.expressions import (
     SortKey,
     conjunction,
 )
+from hybridq.plan.naming import expression_name, unique_name
 from hybridq.plan.nodes import Aggregate, Filter, JoinKind, Plan, Project, Scan, ScanColumn, Sort
 from hybridq.types import Schema
 

@@ -11,10 +11,10 @@ import pyarrow as pa
 from hybridq.errors import AmbiguousColumn, UnknownColumn, Unsupported
 from hybridq.frontend.builder_expressions import Expr
 from hybridq.frontend.coercion import cast_to
-from hybridq.frontend.naming import bounded, expression_name, unique_name
 from hybridq.frontend.substrait_reads import nearest
 from hybridq.plan.expressions import AggregateCall, Call, Column, Expression, NamedExpression, columns_of
 from hybridq.plan.functions import common_type
+from hybridq.plan.naming import bounded, expression_name, unique_name
 from hybridq.plan.nodes import Node, Project
 from hybridq.types import Schema
 

@@ -11,10 +11,10 @@ from google.protobuf import json_format
 from substrait.proto import Plan as SubstraitPlan
 
 from hybridq.errors import PlanFormatError, Unsupported
-from hybridq.frontend.naming import expression_name, unique_name
 from hybridq.frontend.substrait_messages import parse, upgrade_json
 from hybridq.frontend.substrait_relations import Relation, RelationTranslator
 from hybridq.plan.expressions import NamedExpression
+from hybridq.plan.naming import expression_name, unique_name
 from hybridq.plan.nodes import Node, Plan, Project
 from hybridq.types import Schema
 

@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from hybridq.errors import DataError, HybridqError, PlanFormatError, UnknownColumn, UnknownTable, Unsupported
 from hybridq.frontend.coercion import cast_to
-from hybridq.frontend.naming import unique_name
 from hybridq.frontend.substrait_expressions import ExpressionTranslator, column_at
 from hybridq.frontend.substrait_values import arrow_type, name_count
 from hybridq.plan.expressions import Column, Literal, columns_of
+from hybridq.plan.naming import unique_name
 from hybridq.plan.nodes import Filter, Node, Scan, ScanColumn, Values
 from hybridq.types import Schema, is_decimal, is_floating, is_integer, is_string
 

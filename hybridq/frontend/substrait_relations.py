@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from hybridq.errors import PlanFormatError, Unsupported
 from hybridq.frontend.construction import aggregate_type, is_true, join_node, limit_node
-from hybridq.frontend.naming import bounded, expression_name, unique_name
 from hybridq.frontend.substrait_expressions import ExpressionTranslator, column_at
 from hybridq.frontend.substrait_reads import read_table, read_values
 from hybridq.frontend.substrait_values import arrow_type
@@ -27,6 +26,7 @@ from hybridq.plan.expressions import (
     conjunction,
     conjuncts,
 )
+from hybridq.plan.naming import bounded, expression_name, unique_name
 from hybridq.plan.nodes import Aggregate, Filter, JoinKind, Node, Project, Sort
 from hybridq.types import Schema, is_decimal, is_integer
 
