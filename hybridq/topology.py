@@ -86,7 +86,10 @@ class Topology:
 
 
 def default_topology() -> Topology:
-    """Return CPU workers of two threads each, for all cores of this machine, and one worker for each GPU found.
+    """Return CPU workers of two threads each, for all cores of this machine.
+
+    Threads of one process share build sides and start in the time of one; on two cores, one process of two threads did
+    as well as two processes.
 
     >>> default_topology().workers[0].threads in (1, 2)
     True

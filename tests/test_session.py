@@ -38,6 +38,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data")
     table = pa.table({"x": pa.array(range(ROWS), pa.int64()), "g": pa.array([i % 3 for i in range(ROWS)], pa.int32())})
     pq.write_table(table, folder / "t.parquet", row_group_size=ROWS // UNITS)
+    pq.write_table(table.slice(0, 20_000), folder / "whole.parquet", row_group_size=20_000)
     return folder
 
 
@@ -84,10 +85,10 @@ def test_every_mode_gives_the_same_answer_and_says_where(session, mode, stage_mo
     assert first.fallbacks == []
 
 
-def test_auto_runs_both_kinds_on_large_input(data):
-    with hq.connect({"workers": [CPU, GPU]}, chunk_units=20, cpu_chunk_rows=2000) as session:
-        session.register_folder(data)
-        result = session.sql(TOTAL).collect()
+def test_auto_runs_both_kinds_on_large_input(session, data):
+    with hq.connect(session.address, chunk_units=20, cpu_chunk_rows=2000) as other:
+        other.register_folder(data)
+        result = other.sql(TOTAL).collect()
         assert rows(result) == expected()
         assert result.report.stages[0].mode == "EXEC_COP"
         assert result.report.stages[0].cost_ratio > 0
@@ -213,10 +214,10 @@ def test_two_queries_at_once_and_a_second_session(session, data):
     assert rows(session.sql(TOTAL).collect()) == expected()
 
 
-def test_cancel_frees_everything_and_the_session_goes_on(data):
-    with hq.connect({"workers": [CPU]}, chunk_units=1) as session:
-        session.register_folder(data)
-        handle = session.sql(TOTAL).submit()
+def test_cancel_frees_everything_and_the_session_goes_on(session, data):
+    with hq.connect(session.address, chunk_units=1) as other:
+        other.register_folder(data)
+        handle = other.sql(TOTAL).submit(mode="cpu")
         with pytest.raises(TimeoutError):
             handle.result(timeout=0.1)
         assert not handle.progress().finished
@@ -224,8 +225,8 @@ def test_cancel_frees_everything_and_the_session_goes_on(data):
         with pytest.raises(QueryCancelled):
             handle.result(timeout=5)
         handle.cancel()
-        assert rows(session.sql(TOTAL).collect(mode="cpu")) == expected()
-        client = session._connection._client
+        assert rows(other.sql(TOTAL).collect(mode="cpu")) == expected()
+        client = other._connection._client
         deadline = time.monotonic() + 5
         while any(client.has_what().values()) and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -240,40 +241,39 @@ def test_chunks_that_do_not_fit_are_halved_and_moved(data):
     tight = {"workers": [CPU, {**GPU, "device_memory": 8 * unit_bytes}]}
     with hq.connect(tight, chunk_units=20) as session:
         session.register_folder(data)
-        result = session.sql(TOTAL).collect(mode="gpu")
-        assert rows(result) == expected()
-        assert result.report.stages[0].retries > 0
-        assert result.report.stages[0].fallbacks == []
-        assert 0 < result.report.peak_device_bytes <= 8 * unit_bytes
-    with hq.connect({"workers": [CPU, {**GPU, "device_memory": 500}]}, chunk_units=100) as session:
-        session.register_folder(data)
-        result = session.sql(TOTAL).collect(mode="gpu")
-        assert rows(result) == expected()
-        fallbacks = result.report.stages[0].fallbacks
-        assert fallbacks
-        assert "out of memory on the simulated GPU" in fallbacks[0].cause
-        assert {device.kind for device in result.report.stages[0].devices} == {"cpu"}
+        halved = session.sql(TOTAL).collect(mode="gpu")
+        assert rows(halved) == expected()
+        assert halved.report.stages[0].retries > 0
+        assert halved.report.stages[0].fallbacks == []
+        assert 0 < halved.report.peak_device_bytes <= 8 * unit_bytes
+        query = session.sql(TOTAL.replace("from t", "from whole"))  # a single row group
+        moved = query.collect(mode="gpu")
+        assert rows(moved) == rows(query.collect(mode="cpu"))
+        (fallback,) = moved.report.stages[0].fallbacks
+        assert "out of memory on the simulated GPU" in fallback.cause
+        assert fallback.action == "moved to the CPU"
+        assert {device.kind for device in moved.report.stages[0].devices} == {"cpu"}
         with pytest.raises(FallbackForbidden, match=r"\d+ bytes wanted, \d+ free"):
-            session.sql(TOTAL).collect(mode="gpu", strict=True)
+            query.collect(mode="gpu", strict=True)
 
 
 # --- death ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("victim", ["cpu-1", "gpu-0"])
-def test_a_worker_killed_in_mid_query(data, victim):
+def test_workers_killed_in_mid_query(data):
     workers = [{**CPU, "processes": 2}, {**GPU, "speed": 0.3}]
     with hq.connect({"workers": workers}, chunk_units=1) as session:
         session.register_folder(data)
         query = session.sql(TOTAL)
-        pid = next(device.pid for device in session.devices() if device.worker == victim)
-        handle = query.submit(mode="cop")
-        while handle.progress().rows_done < ROWS // 4:
-            time.sleep(0.01)
-        os.kill(pid, signal.SIGKILL)
-        result = handle.result(timeout=60)
-        assert rows(result) == expected()
-        assert handle.progress().rows_done == ROWS
+        for victim in ("cpu-1", "gpu-0"):
+            pid = next(device.pid for device in session.devices() if device.worker == victim)
+            handle = query.submit(mode="cop")
+            while handle.progress().rows_done < ROWS // 4:
+                time.sleep(0.01)
+            os.kill(pid, signal.SIGKILL)
+            result = handle.result(timeout=60)
+            assert rows(result) == expected()
+            assert handle.progress().rows_done == ROWS
 
 
 # --- how the caller was started ------------------------------------------------------------------------------------
@@ -306,18 +306,18 @@ def test_program_on_standard_input(data, tmp_path):
     assert (done.stdout.strip(), done.stderr) == (str(ROWS), "")
 
 
-def test_interrupt_cancels_and_the_session_remains_usable(data):
+def test_interrupt_cancels_and_the_session_remains_usable(session, data):
     program = textwrap.dedent(f"""
         import os, signal, threading
         import hybridq as hq
-        with hq.connect({{"workers": [{CPU!r}]}}, chunk_units=1) as session:
+        with hq.connect({session.address!r}, chunk_units=1) as session:
             session.register_folder({str(data)!r})
             query = session.sql({TOTAL!r})
             threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
             try:
-                query.collect()
+                query.collect(mode="cpu")
             except KeyboardInterrupt:
-                print("interrupted", len(query.collect()))
+                print("interrupted", len(query.collect(mode="cpu")))
     """)
     done = run(["-c", program])
     assert done.stdout.strip() == "interrupted 3", done.stderr

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hybridq.errors import ConfigurationError
-from hybridq.topology import Topology, default_topology, load_topology
+from hybridq.topology import Topology, default_topology, find_gpus, load_topology
 
 CPU = {"kind": "cpu", "processes": 1, "threads": 1}
 
@@ -22,6 +22,11 @@ def test_shipped_files():
 def test_shipped_files_are_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     assert load_topology("cluster/local.yaml").workers
+
+
+def test_gpus_that_the_environment_hides_are_not_found(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert find_gpus() == []
 
 
 def test_sizes():
