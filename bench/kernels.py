@@ -266,8 +266,12 @@ def q12(engine: CpuEngine, clock: Clock, tables: Callable[[str], Table]) -> pa.T
     """Strings: CASE and IN over dictionaries, a build side of all orders."""
     lineitem, orders = tables("lineitem"), tables("orders")
     with clock.section("build"):
-        frames = [engine.read(orders.request(chunk, ["o_orderkey", "o_orderpriority"], None, ["o_orderkey", "o_orderpriority"]))
-                  for chunk in orders.chunks]  # fmt: skip
+        frames = [
+            engine.read(
+                orders.request(chunk, ["o_orderkey", "o_orderpriority"], None, ["o_orderkey", "o_orderpriority"])
+            )
+            for chunk in orders.chunks
+        ]
         build = engine.build(engine.concatenate(frames), ["o_orderkey"])
     names = ["l_orderkey", "l_shipmode", "l_shipdate", "l_commitdate", "l_receiptdate"]
     predicate = every(
@@ -308,8 +312,14 @@ def q13(engine: CpuEngine, clock: Clock, tables: Callable[[str], Table]) -> pa.T
 
 
 PIPELINES = {
-    "q1": q1, "q6": q6, "q3": q3, "q12": q12, "q13": q13, "many_groups": many_groups, "scattered_groups": scattered_groups,
-}  # fmt: skip
+    "q1": q1,
+    "q6": q6,
+    "q3": q3,
+    "q12": q12,
+    "q13": q13,
+    "many_groups": many_groups,
+    "scattered_groups": scattered_groups,
+}
 
 
 def main() -> None:

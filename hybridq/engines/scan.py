@@ -22,13 +22,13 @@ def rows_containing(array: pa.Array, literal: str) -> Indices:
         return np.flatnonzero(found.to_numpy(zero_copy_only=False))
     validity, offsets_buffer, text = array.buffers()
     wide = pa.types.is_large_string(array.type)
-    offsets = np.frombuffer(offsets_buffer, np.int64 if wide else np.int32)[
+    offsets: Values = np.frombuffer(offsets_buffer, np.int64 if wide else np.int32)[
         array.offset : array.offset + len(array) + 1
     ]
     if text is None:
         return np.zeros(0, np.int64)
     positions = _positions(np.frombuffer(text, np.uint8)[offsets[0] : offsets[-1]], word) + offsets[0]
-    rows = np.searchsorted(offsets, positions, side="right") - 1
+    rows: Indices = np.searchsorted(offsets, positions, side="right") - 1
     # A hit that runs over the end of its string is none; neighbours in the buffer are unrelated.
     rows = rows[positions + len(word) <= offsets[rows + 1]]
     if len(rows):

@@ -136,4 +136,4 @@ DUCK = duckdb.connect()
 def duck(table, query, parameters=None):
     """Ask DuckDB; the table is ``t``."""
     DUCK.register("t", table)
-    return DUCK.execute(query, parameters)
+    return DUCK.sql(query, params=parameters)

@@ -142,20 +142,38 @@ def test_decimal_sums_are_exact(pairs):
 
 def test_extremes_of_every_type(engine):
     moments = [datetime.datetime(2000, 1, day) for day in (3, 1)]
-    table = pa.table({
-        "g": [1, 1, 1], "s": ["b", "é", None], "d": pa.array([datetime.date(2000, 1, 2), datetime.date(1999, 1, 1), None], DATE),
-        "b": [True, False, None], "t": pa.array([*moments, None], pa.timestamp("us")),
-        "m": pa.array([Decimal("1.5"), Decimal("-2"), None], money()),
-        "w": pa.array([Decimal(10**30), Decimal(-(10**30)), None], pa.decimal128(38, 0)), "i": pa.array([1, -7, None], pa.int8()),
-    })  # fmt: skip
+    table = pa.table(
+        {
+            "g": [1, 1, 1],
+            "s": ["b", "é", None],
+            "d": pa.array([datetime.date(2000, 1, 2), datetime.date(1999, 1, 1), None], DATE),
+            "b": [True, False, None],
+            "t": pa.array([*moments, None], pa.timestamp("us")),
+            "m": pa.array([Decimal("1.5"), Decimal("-2"), None], money()),
+            "w": pa.array([Decimal(10**30), Decimal(-(10**30)), None], pa.decimal128(38, 0)),
+            "i": pa.array([1, -7, None], pa.int8()),
+        }
+    )
     found = columns(table)
     calls = [least(f"min {name}", found[name]) for name in "sdbtmwi"] + [
         greatest(f"max {name}", found[name]) for name in "sdbtmwi"
     ]
     expected = (
-        "b", datetime.date(1999, 1, 1), False, moments[1], Decimal("-2.00"), Decimal(-(10**30)), -7,
-        "é", datetime.date(2000, 1, 2), True, moments[0], Decimal("1.50"), Decimal(10**30), 1,
-    )  # fmt: skip
+        "b",
+        datetime.date(1999, 1, 1),
+        False,
+        moments[1],
+        Decimal("-2.00"),
+        Decimal(-(10**30)),
+        -7,
+        "é",
+        datetime.date(2000, 1, 2),
+        True,
+        moments[0],
+        Decimal("1.50"),
+        Decimal(10**30),
+        1,
+    )
     assert rows(aggregate(engine, table, {}, calls)) == [expected]
     assert rows(aggregate(engine, table, {"g": col("g")}, calls)) == [(1, *expected)]
 
@@ -217,23 +235,32 @@ ARROW_TYPES = {"small": pa.int8(), "large": LONG, "text": TEXT, "double": DOUBLE
 def test_groups_match_duckdb(data):
     names = data.draw(st.lists(st.sampled_from(sorted(KEY_TYPES)), min_size=1, max_size=3, unique=True))
     size = data.draw(st.integers(0, 20))
-    table = pa.table({
-        name: pa.array(data.draw(st.lists(KEY_TYPES[name], min_size=size, max_size=size)), ARROW_TYPES[name]) for name in KEY_TYPES
-    })  # fmt: skip
+    table = pa.table(
+        {
+            name: pa.array(data.draw(st.lists(KEY_TYPES[name], min_size=size, max_size=size)), ARROW_TYPES[name])
+            for name in KEY_TYPES
+        }
+    )
     if data.draw(st.booleans()):
         table = table.set_column(2, "text", table["text"].combine_chunks().dictionary_encode())
     keys = ", ".join(names)
     expected = duck(
         table,
-        f"select {keys}, count(*), count(small), sum(small), min(large), max(text), min(text), max(double), sum(amount), "
-        f"min(double) from t group by {keys}",
+        f"select {keys}, count(*), count(small), sum(small), min(large), max(text), min(text), max(double), "
+        f"sum(amount), min(double) from t group by {keys}",
     ).fetchall()
     found = columns(table)
     calls = [
-        count("n"), count("k", found["small"]), total("s", found["small"], LONG), least("l", found["large"]),
-        greatest("t", found["text"]), least("u", found["text"]), greatest("d", found["double"]),
-        total("a", found["amount"], pa.decimal128(38, 2)), least("e", found["double"]),
-    ]  # fmt: skip
+        count("n"),
+        count("k", found["small"]),
+        total("s", found["small"], LONG),
+        least("l", found["large"]),
+        greatest("t", found["text"]),
+        least("u", found["text"]),
+        greatest("d", found["double"]),
+        total("a", found["amount"], pa.decimal128(38, 2)),
+        least("e", found["double"]),
+    ]
     result = aggregate(CpuEngine(), table, {name: found[name] for name in names}, calls)
 
     def normal(table_rows):

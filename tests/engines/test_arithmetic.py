@@ -203,10 +203,14 @@ def test_unsigned_integers_past_63_bits(engine):
 
 
 def test_average_divides_exactly(engine):
-    table = pa.table({
-        "total": pa.array([Decimal("0.03"), Decimal("0.10"), Decimal("-0.05"), None, Decimal("5")], pa.decimal128(38, 2)),
-        "count": pa.array([2, 3, 100000, 0, 0], LONG),
-    })  # fmt: skip
+    table = pa.table(
+        {
+            "total": pa.array(
+                [Decimal("0.03"), Decimal("0.10"), Decimal("-0.05"), None, Decimal("5")], pa.decimal128(38, 2)
+            ),
+            "count": pa.array([2, 3, 100000, 0, 0], LONG),
+        }
+    )
     average = call("average", col("total", pa.decimal128(38, 2)), col("count"), returns=pa.decimal128(19, 6))
     expected = [Decimal("0.015000"), Decimal("0.033333"), Decimal("-0.000001"), None, None]
     assert values(engine, average, table) == expected

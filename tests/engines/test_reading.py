@@ -28,14 +28,22 @@ def read(engine, wanted):
 
 @pytest.fixture
 def everything():
-    return pa.table({
-        "i": pa.array([1, None, 3, 4], INT), "l": pa.array([2**40, -1, None, 0], LONG), "f": pa.array([1.5, None, float("nan"), 0.0], DOUBLE),
-        "b": pa.array([True, None, False, True], BOOL), "s": pa.array(["a", "b", None, "a"]), "v": pa.array(["x", "", None, "y"], pa.string_view()),
-        "d": pa.array([datetime.date(1995, 3, 15), None, datetime.date(1, 1, 1), datetime.date(9999, 12, 31)], DATE),
-        "m": pa.array([Decimal("1.50"), None, Decimal("-9999999999999.99"), Decimal("0")], money()),
-        "w": pa.array([Decimal(10**35), None, Decimal(-1), Decimal(7)], pa.decimal128(38, 2)),
-        "t": pa.array([datetime.datetime(2000, 1, 1, 12), None, None, None], pa.timestamp("us")),
-    })  # fmt: skip
+    return pa.table(
+        {
+            "i": pa.array([1, None, 3, 4], INT),
+            "l": pa.array([2**40, -1, None, 0], LONG),
+            "f": pa.array([1.5, None, float("nan"), 0.0], DOUBLE),
+            "b": pa.array([True, None, False, True], BOOL),
+            "s": pa.array(["a", "b", None, "a"]),
+            "v": pa.array(["x", "", None, "y"], pa.string_view()),
+            "d": pa.array(
+                [datetime.date(1995, 3, 15), None, datetime.date(1, 1, 1), datetime.date(9999, 12, 31)], DATE
+            ),
+            "m": pa.array([Decimal("1.50"), None, Decimal("-9999999999999.99"), Decimal("0")], money()),
+            "w": pa.array([Decimal(10**35), None, Decimal(-1), Decimal(7)], pa.decimal128(38, 2)),
+            "t": pa.array([datetime.datetime(2000, 1, 1, 12), None, None, None], pa.timestamp("us")),
+        }
+    )
 
 
 @pytest.mark.parametrize("dictionary", [True, False])

@@ -104,9 +104,12 @@ VALUES = {
 @given(st.data())
 def test_orders_match_duckdb(data):
     size = data.draw(st.integers(0, 15))
-    table = pa.table({
-        name: pa.array(data.draw(st.lists(source, min_size=size, max_size=size)), data_type) for name, (data_type, source) in VALUES.items()
-    }).append_column("id", pa.array(range(size), LONG))  # fmt: skip
+    table = pa.table(
+        {
+            name: pa.array(data.draw(st.lists(source, min_size=size, max_size=size)), data_type)
+            for name, (data_type, source) in VALUES.items()
+        }
+    ).append_column("id", pa.array(range(size), LONG))
     names = data.draw(st.lists(st.sampled_from(sorted(VALUES)), min_size=1, max_size=4, unique=True))
     keys = [(name, data.draw(st.booleans()), data.draw(st.booleans())) for name in names]
     text = ", ".join(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from itertools import pairwise
 
 import pyarrow as pa
 import pytest
@@ -51,7 +52,7 @@ def in_chunks(table, cuts, calls, groups):
     keys = [NamedExpression(name, column(name, data_type)) for name, data_type in groups.items()]
     edges = [0, *sorted(cuts), table.num_rows]
     partials = []
-    for start, stop in zip(edges, edges[1:], strict=False):
+    for start, stop in pairwise(edges):
         frame = engine.from_arrow(table.slice(start, stop - start))
         partials.append(engine.to_arrow(engine.aggregate(frame, keys, partial), merge.partial_schema))
     return finalize(merge, merge_partials(merge, partials))
