@@ -228,7 +228,7 @@ def _describe(stage: StageExplanation) -> list[str]:
     lines = [f"stage {stage.id}: {stage.title}"]
     engine = f" ({stage.engine})" if stage.engine else ""
     lines.append(f"{stage.mode}{engine}" + (f": {stage.reason}" if stage.reason else ""))
-    rows = f", {stage.input_rows:,} rows" if stage.input_rows else ""
+    rows = f", {_rows(stage.input_rows)}" if stage.input_rows else ""
     where = f" where {stage.predicate}" if stage.predicate else ""
     lines.append(f"reads {stage.source}{rows}{where}")
     lines += [str(join) for join in stage.joins]

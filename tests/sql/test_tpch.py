@@ -58,6 +58,17 @@ def test_the_answer_is_duckdbs(session, tpch_folder, name, mode):
     check(session, name, tpch_folder, mode)
 
 
+@pytest.mark.parametrize("chunk_units", [1, 3, 0])
+@pytest.mark.parametrize("name", ["tpch/q03", "tpch/q04", "tpch/q12"])
+def test_aligned_joins_give_the_same_answer(two_workers, tpch_folder, name, chunk_units):
+    with connect(two_workers.address, chunk_units=chunk_units, broadcast_bytes=8_000) as session:
+        session.register_folder(tpch_folder)
+        explanation = session.sql(find_plan(name).read_text()).explain()
+        assert any(join.method == "aligned" for stage in explanation.stages for join in stage.joins)
+        for mode in MODES:
+            check(session, name, tpch_folder, mode)
+
+
 @pytest.mark.parametrize("name", ["tpch/q01", "tpch/q03"])
 def test_substrait_gives_the_same_answer(one_worker, tpch_folder, name):
     with connect(one_worker.address, chunk_units=3) as session:
