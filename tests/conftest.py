@@ -18,8 +18,8 @@ def simulated_cluster(cpu_workers: int, gpu_workers: int) -> dict[str, Any]:
     """Describe a cluster of single-threaded CPU workers and simulated GPUs."""
     groups: list[dict[str, Any]] = [{"kind": "cpu", "processes": cpu_workers, "threads": 1, "memory": "2GiB"}]
     if gpu_workers:
-        simulated = {"kind": "gpu", "engine": "simulated", "processes": gpu_workers, "threads": 1, "memory": "2GiB"}
-        groups.append({**simulated, "device_memory": "1GiB"})
+        simulated = {"kind": "gpu", "engine": "simulated", "processes": gpu_workers, "threads": 1, "memory": "3GiB"}
+        groups.append({**simulated, "device_memory": "512MiB"})
     return {"workers": groups}
 
 
