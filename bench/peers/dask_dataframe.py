@@ -97,9 +97,7 @@ class DaskDataframePeer:
         t = t[t.l_shipdate <= day("1998-09-02")]
         t["disc_price"] = t.l_extendedprice * (1 - t.l_discount)
         t["charge"] = t.disc_price * (1 + t.l_tax)
-        # Categories differ between partitions: text groups right.
-        t["l_returnflag"], t["l_linestatus"] = t.l_returnflag.astype(str), t.l_linestatus.astype(str)
-        grouped = t.groupby(["l_returnflag", "l_linestatus"]).agg(
+        grouped = t.groupby(["l_returnflag", "l_linestatus"], observed=True).agg(
             sum_qty=("l_quantity", "sum"),
             sum_base_price=("l_extendedprice", "sum"),
             sum_disc_price=("disc_price", "sum"),
@@ -109,7 +107,9 @@ class DaskDataframePeer:
             avg_disc=("l_discount", "mean"),
             count_order=("l_quantity", "count"),
         )
-        return grouped.compute().sort_index().reset_index()
+        found = grouped.compute().reset_index()
+        found["l_returnflag"], found["l_linestatus"] = found.l_returnflag.astype(str), found.l_linestatus.astype(str)
+        return found.sort_values(["l_returnflag", "l_linestatus"])
 
     def q03(self) -> pd.DataFrame:
         c = self.table("customer", "c_custkey", "c_mktsegment")
@@ -131,10 +131,11 @@ class DaskDataframePeer:
         o = o[(o.o_orderdate >= day("1993-07-01")) & (o.o_orderdate < day("1993-10-01"))]
         o = o[["o_orderkey", "o_orderpriority"]].repartition(npartitions=1)
         t = self.table("lineitem", "l_orderkey", "l_commitdate", "l_receiptdate")
-        t = t[t.l_commitdate < t.l_receiptdate][["l_orderkey"]].drop_duplicates(split_out=4)
-        found = t.merge(o, left_on="l_orderkey", right_on="o_orderkey")[["o_orderpriority"]]
-        found = found.astype(str).groupby("o_orderpriority").size().compute().sort_index()
-        return found.rename("order_count").reset_index()
+        t = t[t.l_commitdate < t.l_receiptdate][["l_orderkey"]]
+        found = t.merge(o, left_on="l_orderkey", right_on="o_orderkey").drop_duplicates()[["o_orderpriority"]]
+        found = found.groupby("o_orderpriority", observed=True).size().compute().rename("order_count").reset_index()
+        found["o_orderpriority"] = found.o_orderpriority.astype(str)
+        return found.sort_values("o_orderpriority")
 
     def q06(self) -> pd.DataFrame:
         import pandas as pd
@@ -163,9 +164,9 @@ class DaskDataframePeer:
         joined = o.merge(t, left_on="o_orderkey", right_on="l_orderkey")
         joined["high"] = joined.o_orderpriority.isin(["1-URGENT", "2-HIGH"]).astype("int64")
         joined["low"] = 1 - joined.high
-        joined["l_shipmode"] = joined.l_shipmode.astype(str)
-        found = joined.groupby("l_shipmode")[["high", "low"]].sum().compute().sort_index().reset_index()
-        return found.rename(columns={"high": "high_line_count", "low": "low_line_count"})
+        found = joined.groupby("l_shipmode", observed=True)[["high", "low"]].sum().compute().reset_index()
+        found["l_shipmode"] = found.l_shipmode.astype(str)
+        return found.sort_values("l_shipmode").rename(columns={"high": "high_line_count", "low": "low_line_count"})
 
     def q14(self) -> pd.DataFrame:
         import pandas as pd
