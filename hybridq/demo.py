@@ -65,7 +65,9 @@ def run_demo(scale_factor: float = 1.0, cluster: str | None = None, console: Con
     duckdb_connection().close()  # what is missing is said before data is made
     with console.status(f"TPC-H data at scale factor {scale_factor:g}"):
         folder = tpch.cached(scale_factor)
-    console.print(f"[bold]Data[/]     TPC-H at scale factor {scale_factor:g}, Parquet, in {folder}", soft_wrap=True)
+    console.print(
+        f"[bold]Data[/]     TPC-H at scale factor {scale_factor:g}, Parquet, in {_short(folder)}", soft_wrap=True
+    )
     with console.status("starting a cluster"):
         session = _connect(cluster)
     with session:
@@ -200,12 +202,18 @@ def _print_table(measured: list[Measured], console: Console) -> None:
     console.print(table)
 
 
+def _short(path: Path) -> str:
+    """Write a path below the home folder with ``~``, as a shell takes it."""
+    return f"~/{path.relative_to(Path.home())}" if path.is_relative_to(Path.home()) else str(path)
+
+
 def _print_next_steps(folder: Path, console: Console) -> None:
+    data = _short(folder)
     console.print("\n[bold]Next[/]")
     steps = (
-        ("your own SQL", f"echo 'select count(*) from orders' | hybridq run - --data {folder}"),
-        ("where it runs, and why", f"hybridq explain tpch/q03 --data {folder} --analyze"),
-        ("the record of a run", f"hybridq run tpch/q01 --data {folder} --report report.json"),
+        ("your own SQL", f"echo 'select count(*) from orders' | hybridq run - --data {data}"),
+        ("where it runs, and why", f"hybridq explain tpch/q03 --data {data} --analyze"),
+        ("the record of a run", f"hybridq run tpch/q01 --data {data} --report report.json"),
         (
             "from Python",
             "import hybridq as hq; session = hq.connect(); session.register(...); session.sql(...).collect()",
