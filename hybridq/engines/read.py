@@ -80,7 +80,9 @@ def _read_file(path: str, groups: tuple[int, ...], request: ReadRequest) -> pa.T
         encoded = _encoded_columns(metadata, groups, request.columns)
         source = open_source(path)
         try:
-            with pq.ParquetFile(source, metadata=metadata, read_dictionary=encoded) as file:
+            # Reading ahead pays for remote files; a local one is in the page cache or soon will be.
+            remote = not isinstance(source, str)
+            with pq.ParquetFile(source, metadata=metadata, read_dictionary=encoded, pre_buffer=remote) as file:
                 table = file.read_row_groups(list(groups), columns=list(dict.fromkeys(names)), use_threads=False)
         finally:
             if not isinstance(source, str):
