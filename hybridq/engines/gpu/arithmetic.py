@@ -1,14 +1,14 @@
 """Arithmetic: exact on integers and decimals, IEEE on floats.
 
-Ranges of the operands choose between 64-bit and 128-bit integers. What may not fit 128 bits is computed on the CPU, which
-also raises the errors of results that do not fit their type.
+Ranges of the operands choose between 64-bit and 128-bit integers. What may not fit 128 bits is computed on the CPU,
+which also raises the errors of results that do not fit their type.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pylibcudf as plc
@@ -129,7 +129,7 @@ def divided(numerator: Integers, denominator: Integers) -> Integers | None:
     return Integers(rounded, (-largest, largest))
 
 
-def _magnitude(data: plc.Column, data_type: plc.DataType) -> plc.Column:
+def _magnitude(data: Any, data_type: plc.DataType) -> plc.Column:
     zero = device.scalar(0, data_type)
     return device.choose(compare("less", data, zero), device.binary("subtract", zero, data, data_type), data)
 
@@ -151,10 +151,9 @@ def typed(values: Integers, scale: int, data_type: pa.DataType) -> GpuColumn | N
     limits = type_bounds(data_type)
     if not within(found.bounds, limits) and not within(column.measured(), limits):
         return None
-    assert column.bounds is not None
-    if not column.wide or within(column.bounds, INT64):
-        column = GpuColumn(data_type, device.to_int64(column.data), column.bounds)
-    return column
+    fits = within(column.interval(), INT64)
+    data = device.to_int64(column.data) if fits else device.to_int128(column.data)
+    return GpuColumn(data_type, data, column.bounds)
 
 
 def as_float(operand: Operand) -> plc.Column | plc.Scalar | None:
@@ -168,7 +167,9 @@ def as_float(operand: Operand) -> plc.Column | plc.Scalar | None:
     values = device.cast(operand.data, device.FLOAT64)
     scale = scale_of(operand.type)
     # The CPU engine divides by the same float.
-    return device.binary("divide", values, device.scalar(10.0**scale, device.FLOAT64), device.FLOAT64) if scale else values
+    return (
+        device.binary("divide", values, device.scalar(10.0**scale, device.FLOAT64), device.FLOAT64) if scale else values
+    )
 
 
 # --- functions -----------------------------------------------------------------------------------------------------
@@ -219,11 +220,13 @@ def _fitted(call: Call, values: Integers) -> GpuColumn:
 
 
 def _float_operation(call: Call, operands: list[Operand], run: Run) -> GpuColumn:
-    found = [as_float(operand) for operand in operands]
-    if any(side is None for side in found):
+    found = [side for operand in operands if (side := as_float(operand)) is not None]
+    if len(found) < len(operands):
         return run.host(call, operands)
     data_type = device.physical(call.type)
-    if any(isinstance(operand, GpuColumn) and device.physical(operand.type).id() != data_type.id() for operand in operands):
+    if any(
+        isinstance(operand, GpuColumn) and device.physical(operand.type).id() != data_type.id() for operand in operands
+    ):
         # Computed in the wider type, as the CPU engine does.
         wide = device.binary(call.function, found[0], found[1], device.FLOAT64)
         return GpuColumn(call.type, device.cast(wide, data_type))

@@ -1,7 +1,7 @@
 """The kernels of libcudf that the engine uses, in the few forms in which it uses them.
 
-Integers are held in three widths: as they are, as INT64, and as DECIMAL128 of scale 0, which serves as a 128-bit integer:
-its sums, products and (truncated) quotients are those of integers.
+Integers are held in three widths: as they are, as INT64, and as DECIMAL128 of scale 0, which serves as a 128-bit
+integer: its sums, products and (truncated) quotients are those of integers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NUMBERS = {
     pa.int8(): TypeId.INT8, pa.int16(): TypeId.INT16, pa.int32(): TypeId.INT32, pa.int64(): TypeId.INT64,
     pa.uint8(): TypeId.UINT8, pa.uint16(): TypeId.UINT16, pa.uint32(): TypeId.UINT32, pa.uint64(): TypeId.UINT64,
     pa.float32(): TypeId.FLOAT32, pa.float64(): TypeId.FLOAT64, pa.bool_(): TypeId.BOOL8,
-    pa.string(): TypeId.STRING, pa.date32(): TypeId.TIMESTAMP_DAYS,
+    pa.string(): TypeId.STRING, pa.date32(): TypeId.TIMESTAMP_DAYS, pa.null(): TypeId.INT8,
 }  # fmt: skip
 _TIMES = {
     "s": TypeId.TIMESTAMP_SECONDS, "ms": TypeId.TIMESTAMP_MILLISECONDS, "us": TypeId.TIMESTAMP_MICROSECONDS,
@@ -97,10 +97,9 @@ def integer(value: plc.Scalar) -> int | None:
     """Return an integer scalar's value; ``None`` for NULL."""
     if not value.is_valid():
         return None
-    if value.type().id() == TypeId.DECIMAL128:
-        # Not by Scalar.to_py, which rounds to 28 digits.
-        return int(value.to_arrow().as_py())
-    return int(value.to_py())
+    # Scalar.to_py would round 128-bit integers to 28 digits.
+    number: Any = value.to_arrow().as_py() if value.type().id() == TypeId.DECIMAL128 else value.to_py()
+    return int(number)
 
 
 def full(value: plc.Scalar, rows: int) -> plc.Column:
@@ -118,6 +117,11 @@ def positions(rows: int) -> plc.Column:
     if rows == 0:
         return empty(INT32)
     return plc.filling.sequence(rows, scalar(0, INT32), scalar(1, INT32))
+
+
+def synchronize() -> None:
+    """Wait for this thread's stream."""
+    plc.utils._get_stream().synchronize()
 
 
 # --- one column to another -----------------------------------------------------------------------------------------
@@ -155,7 +159,9 @@ def to_int128(data: plc.Column) -> plc.Column:
     return data if is_wide(data) else cast(data, INT128)
 
 
-def binary(operator: str, left: plc.Column | plc.Scalar, right: plc.Column | plc.Scalar, result: DataType) -> plc.Column:
+def binary(
+    operator: str, left: plc.Column | plc.Scalar, right: plc.Column | plc.Scalar, result: DataType
+) -> plc.Column:
     """Apply an operator; at least one operand is a column. NULL where an operand is, except for ``and`` and ``or``."""
     return plc.binaryop.binary_operation(left, right, _OPERATORS[operator], result)
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import pyarrow as pa
 
-from hybridq import types
 from hybridq.engines.cpu import CpuEngine
 from hybridq.engines.gpu.column import Constant, GpuColumn, Operand
 from hybridq.engines.gpu.interop import from_arrow, to_arrow
-from hybridq.engines.protocol import Frame
+from hybridq.engines.protocol import ReadRequest
 from hybridq.plan.expressions import AggregateCall, Column, Expression, Literal, NamedExpression
-from hybridq.types import Field
+from hybridq.types import Field, Schema
 
 RESULT = "result"
 
@@ -88,8 +86,9 @@ class Host:
         result = self.engine.to_arrow(self.engine.aggregate(self.engine.from_arrow(table), named, calls), schema)
         return {field.name: from_arrow(result.column(field.name), field.type) for field in schema}
 
-    def read(self, read: Callable[[CpuEngine], Frame], schema: types.Schema) -> dict[str, Any]:
-        """Read with the CPU engine's reader; returns device columns by name."""
+    def read(self, request: ReadRequest, schema: Schema) -> tuple[int, dict[str, GpuColumn]]:
+        """Read with the CPU engine's reader; returns the number of rows, and device columns by name."""
         self.count()
-        table = self.engine.to_arrow(read(self.engine), schema)
-        return {field.name: from_arrow(table.column(field.name), field.type) for field in schema}
+        frame = self.engine.read(request)
+        table = self.engine.to_arrow(frame, schema)
+        return frame.rows, {field.name: from_arrow(table.column(field.name), field.type) for field in schema}

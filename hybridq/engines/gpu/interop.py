@@ -10,7 +10,7 @@ from hybridq import types
 from hybridq.engines import column as host
 from hybridq.engines.column import Bounds
 from hybridq.engines.gpu import device
-from hybridq.engines.gpu.column import GpuColumn, empty_column, has_range
+from hybridq.engines.gpu.column import GpuColumn, has_range, null_column
 from hybridq.errors import Unsupported
 
 WIDE = pa.decimal128(types.MAX_DECIMAL_DIGITS, 0)
@@ -32,15 +32,17 @@ def from_arrow(array: pa.Array | pa.ChunkedArray, data_type: pa.DataType | None 
         The engine has no columns of the type.
     """
     logical = types.normalize(array.type) if data_type is None else data_type
-    if len(array) == 0:
-        return empty_column(logical)
+    if len(array) == 0 or pa.types.is_null(array.type):
+        return null_column(logical, len(array))
     plain = _plain(host.normalized_array(array), logical)
     return GpuColumn(logical, plc.Column.from_arrow(plain))
 
 
 def _plain(array: pa.Array, logical: pa.DataType) -> pa.Array:
     """Return an array of the type that libcudf turns into the physical type of a column."""
-    if pa.types.is_dictionary(array.type):
+    if pa.types.is_dictionary(array.type) or (
+        pa.types.is_large_string(array.type) and array.nbytes < host.LARGE_STRING_BYTES
+    ):
         array = array.cast(pa.string())
     if types.is_decimal(logical):
         column = host.from_arrow(array)
@@ -86,8 +88,8 @@ def to_arrow(column: GpuColumn) -> pa.Array:
     data_type = column.type
     if pa.types.is_list(data_type):
         return _lists_to_arrow(column)
-    if column.rows == 0:
-        return pa.array([], data_type)
+    if column.rows == 0 or pa.types.is_null(data_type):
+        return pa.nulls(column.rows, data_type)
     array = column.data.to_arrow()
     if types.is_decimal(data_type):
         if column.wide:
@@ -107,7 +109,8 @@ def _lists_to_arrow(column: GpuColumn) -> pa.Array:
     data = column.data.copy() if column.data.offset() else column.data
     view = data.list_view()
     values = to_arrow(GpuColumn(value_type, view.child()))
-    offsets = view.offsets().to_arrow().cast(pa.int32())
+    # Of a slice, libcudf gives the offsets of the whole.
+    offsets = view.offsets().to_arrow().cast(pa.int32()).slice(0, column.rows + 1)
     mask = None
     if data.null_count():
         mask = device.is_null(data).to_arrow()
@@ -141,9 +144,7 @@ def from_storage(data: plc.Column, logical: pa.DataType, bounds: Bounds | None) 
 def _scaled_integers(data: plc.Column, logical: pa.DataType, bounds: Bounds | None) -> plc.Column:
     """Return decimals as INT64 where they fit, else as INT128."""
     kind = data.type().id()
-    fits = logical.precision <= types.NARROW_DECIMAL_DIGITS or (
-        bounds is not None and host.within(bounds, host.INT64)
-    )
+    fits = logical.precision <= types.NARROW_DECIMAL_DIGITS or (bounds is not None and host.within(bounds, host.INT64))
     if kind == plc.TypeId.DECIMAL32:
         return device.cast(device.relabelled(data, device.INT32), device.INT64)
     if kind == plc.TypeId.DECIMAL64:
