@@ -1,7 +1,8 @@
 """Every error that hybridq raises on purpose.
 
 The first line of each message says what is wrong and what to do about it, and names the table, column, file or node at
-fault. ``exit_code`` is what the command line returns: 2 when the request itself is wrong, 1 when it failed while running.
+fault. ``exit_code`` is what the command line returns: 2 when the request itself is wrong, 1 when it failed while
+running.
 """
 
 from __future__ import annotations

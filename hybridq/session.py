@@ -60,14 +60,14 @@ def connect(cluster: str | os.PathLike[str] | Mapping[str, Any] | None = None, *
         The cluster has no worker that hybridq can use; the message tells how to start some.
     """
     from hybridq import deploy
-    from hybridq.topology import default_topology, find_gpus, load_topology
+    from hybridq.topology import default_topology, find_gpus, has_gpu_packages, load_topology
 
     config = Config.load(**options)
     if isinstance(cluster, str) and "://" in cluster:
         return Session(cluster, config)
     topology = default_topology() if cluster is None else load_topology(cluster)
-    if cluster is None and (gpus := find_gpus()):
-        warnings.warn(f"GPUs are not used: {len(gpus)} found, but this version has no GPU engine yet", stacklevel=2)
+    if cluster is None and not has_gpu_packages() and (gpus := find_gpus()):
+        warnings.warn(f"GPUs are not used: {len(gpus)} found, but not cuDF: pip install 'hybridq[gpu]'", stacklevel=2)
     local = deploy.start(topology, config.stall_timeout)
     try:
         from hybridq.dispatch import connection

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 from collections.abc import Mapping
@@ -86,17 +87,27 @@ class Topology:
 
 
 def default_topology() -> Topology:
-    """Return CPU workers of two threads each, for all cores of this machine.
+    """Return CPU workers of two threads each and, where cuDF is installed, a worker for each GPU.
 
-    Threads of one process share build sides and start in the time of one; on two cores, one process of two threads did
-    as well as two processes.
+    Threads of one process share build sides and start in the time of one. Without a GPU, CPU workers take all cores;
+    beside GPUs they take half of them, for the other half feeds the GPUs. A GPU worker has two threads: one chunk is
+    read while the other computes.
 
     >>> default_topology().workers[0].threads in (1, 2)
     True
     """
     cores = available_cores()
-    groups = [WorkerGroup("cpu", "cpu", max(cores // 2, 1), min(cores, 2))]
+    gpus = find_gpus() if has_gpu_packages() else []
+    shared = max(cores // 2, 1) if gpus else cores
+    groups = [WorkerGroup("cpu", "cpu", max(shared // 2, 1), min(shared, 2))]
+    if gpus:
+        groups.append(WorkerGroup("gpu", "cuda", len(gpus), 2))
     return Topology(tuple(groups))
+
+
+def has_gpu_packages() -> bool:
+    """Tell whether the GPU engine's packages are installed, without importing them."""
+    return importlib.util.find_spec("pylibcudf") is not None
 
 
 def available_cores() -> int:

@@ -1,8 +1,8 @@
 """The type system: Arrow's data types, normalised, and SQL's rules about them.
 
 A plan's types are ``pyarrow.DataType`` objects. Storage forms of one logical type (``string_view``, ``large_string``,
-dictionaries) are normalised away where data enters the plan, so that two columns have the same logical type exactly when
-their normalised types are equal.
+dictionaries) are normalised away where data enters the plan, so that two columns have the same logical type exactly
+when their normalised types are equal.
 """
 
 from __future__ import annotations
@@ -74,6 +74,11 @@ def is_floating(data_type: pa.DataType) -> bool:
 def is_string(data_type: pa.DataType) -> bool:
     """Tell whether the (normalised) type is a string."""
     return bool(pa.types.is_string(data_type))
+
+
+def is_fixed_width(data_type: pa.DataType) -> bool:
+    """Tell whether values of the type have the same number of bytes each (bits, of booleans, do not count)."""
+    return bool(pa.types.is_primitive(data_type) or is_decimal(data_type)) and not pa.types.is_boolean(data_type)
 
 
 def to_arrow_schema(schema: Schema) -> pa.Schema:

@@ -232,7 +232,7 @@ class Driver:
     def _submit(self, run: StageRun, chunk: Chunk, kind: Kind) -> None:
         state = run.register(chunk, kind)
         if chunk.rows:
-            run.bytes_per_row = chunk.bytes / chunk.rows
+            run.bytes_per_row = chunk.decoded_bytes / chunk.rows
         task, tables = run.task(state, self._query, self._executor.topic)
         inputs = [self._output(stage) for stage in run.stage.dependencies]
         self._executor.run_chunk(task, tables, inputs, kind, -run.stage.id)

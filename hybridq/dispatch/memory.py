@@ -12,7 +12,7 @@ from hybridq.dispatch.devices import Device
 from hybridq.topology import Kind
 
 FOOTPRINT_FACTOR = 3.0
-"""A chunk's peak footprint on a device over the bytes of the columns that it reads, as an estimate."""
+"""A chunk's peak footprint on a device over the decoded bytes of the columns that it reads, as an estimate."""
 
 DEVICE_SHARE = 0.9
 """Share of a device's memory that chunks are planned to fill."""

@@ -40,13 +40,14 @@ def prepare_process() -> None:
 def engine_for_worker(kind: str) -> Engine:
     """Return this process's engine for chunks of one kind of device.
 
-    A GPU worker's engine is what ``HYBRIDQ_ENGINE`` says: ``cuda`` (the default) or ``simulated``, the latter with
-    ``HYBRIDQ_DEVICE_MEMORY`` bytes and ``HYBRIDQ_SIMULATED_SPEED``.
+    A GPU worker's engine is what ``HYBRIDQ_ENGINE`` says: ``cuda`` (the default) or ``simulated``, with
+    ``HYBRIDQ_DEVICE_MEMORY`` bytes of device memory (a share of it is the default of a real GPU) and, for the simulated
+    one, ``HYBRIDQ_SIMULATED_SPEED``.
 
     Raises
     ------
     DeviceUnavailable
-        The worker has no such device, or this version has no engine for it.
+        The worker has no such device, or lacks the packages to use it.
     """
     prepare_process()
     if kind == "cpu":
@@ -60,8 +61,20 @@ def engine_for_worker(kind: str) -> Engine:
         limit = int(os.environ.get("HYBRIDQ_DEVICE_MEMORY") or 2 * 2**30)
         return SimulatedGpuEngine(limit, float(os.environ.get("HYBRIDQ_SIMULATED_SPEED") or 1))
     if name == "cuda":
-        raise DeviceUnavailable("the engine cuda is not in this version: GPU workers can only be simulated ones")
+        return _gpu_engine(os.environ.get("HYBRIDQ_DEVICE_MEMORY"))
     raise ConfigurationError(f"HYBRIDQ_ENGINE must be cuda or simulated on a GPU worker, not {name!r}")
+
+
+def _gpu_engine(memory: str | None) -> Engine:
+    """Take this process's GPU: its first visible one."""
+    try:
+        from hybridq.engines.gpu.engine import GpuEngine
+        from hybridq.engines.gpu.memory import start_device
+    except ImportError as error:
+        raise DeviceUnavailable(
+            f"this worker cannot use its GPU, for a package is missing ({error}): pip install 'hybridq[gpu]' there"
+        ) from error
+    return GpuEngine(start_device(int(memory)) if memory else start_device())
 
 
 def describe(dask_worker: Any) -> dict[str, Any]:
@@ -75,12 +88,11 @@ def describe(dask_worker: Any) -> dict[str, Any]:
     from hybridq import __version__
 
     kind = "gpu" if dask_worker.state.total_resources.get("GPU") else "cpu"
-    engine = engine_for_worker(kind).name
-    memory = os.environ.get("HYBRIDQ_DEVICE_MEMORY", "")
+    engine = engine_for_worker(kind)
     return {
         "version": __version__,
-        "engine": engine,
-        "device_memory": int(memory) if memory else None,
+        "engine": engine.name,
+        "device_memory": getattr(getattr(engine, "memory", None), "limit", None),
         "host": socket.gethostname(),
         "pid": os.getpid(),
     }

@@ -74,6 +74,8 @@ class Chunk:
         For each aligned build side, the row groups that can match this chunk's keys.
     rows, bytes : int
         Totals over ``source`` and ``aligned``.
+    decoded_bytes : int
+        Estimated size of all columns once they are decoded.
     """
 
     id: int
@@ -82,6 +84,7 @@ class Chunk:
     aligned: tuple[tuple[int, Units], ...] = ()
     rows: int = 0
     bytes: int = 0
+    decoded_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """From the logical plan to a DAG of stages.
 
 The plan is lowered bottom-up. Scan, Filter, Project and the probe side of a Join extend an open pipeline; Aggregate,
-Sort, TopK and Limit end it in a sink and a merge, and what follows runs on the merged rows in the same task until a Join
-or another Aggregate needs them as input of a stage of its own.
+Sort, TopK and Limit end it in a sink and a merge, and what follows runs on the merged rows in the same task until a
+Join or another Aggregate needs them as input of a stage of its own.
 """
 
 from __future__ import annotations

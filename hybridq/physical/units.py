@@ -23,7 +23,10 @@ from hybridq.physical.pipeline import (
     Units,
 )
 from hybridq.physical.pruning import excluded_units
-from hybridq.types import is_decimal, is_integer
+from hybridq.types import is_decimal, is_fixed_width, is_integer
+
+TEXT_WIDTH = 8
+"""Bytes that a text takes at least, besides its characters."""
 
 
 def surviving_units(source: TableSource, catalog: Catalog) -> list[Unit]:
@@ -54,6 +57,17 @@ def group_units(units: Sequence[Unit], source: TableSource) -> Units:
     ]
     size = sum(unit.column_bytes(column.source) for unit in parquet for column in source.columns)
     return ParquetUnits(tuple(by_file), sum(unit.rows for unit in parquet), size, _bounds(parquet, source))
+
+
+def decoded_bytes(units: Units, source: TableSource) -> int:
+    """Estimate the bytes of units once they are decoded: dictionaries and other encodings undone.
+
+    Fixed-width types have their width; of texts, at least a reference and what the file holds.
+    """
+    if isinstance(units, MemoryUnits):
+        return units.bytes
+    widths = [column.type.byte_width if is_fixed_width(column.type) else TEXT_WIDTH for column in source.columns]
+    return max(units.bytes, units.rows * sum(widths))
 
 
 def _bounds(units: Sequence[Unit], source: TableSource) -> tuple[tuple[str, object, object], ...]:
@@ -207,7 +221,7 @@ class ChunkSource:
             if values is None:
                 return Chunk(chunk_id, (chunk_id,), None)
             units = MemoryUnits(values)
-            return Chunk(chunk_id, (chunk_id,), units, (), units.rows, units.bytes)
+            return Chunk(chunk_id, (chunk_id,), units, (), units.rows, units.bytes, units.bytes)
         if self._next >= len(self._units):
             return None
         start = self._next
@@ -256,7 +270,7 @@ class ChunkSource:
             raise TypeError("only a table's units can be grouped")
         self._members[chunk_id] = members
         units = group_units([self._units[i] for i in members], source)
-        rows, size = units.rows, units.bytes
+        rows, size, decoded = units.rows, units.bytes, decoded_bytes(units, source)
         aligned: list[tuple[int, Units]] = []
         for alignment in self._alignments:
             chosen = [alignment.units[i] for i in np.flatnonzero(self._overlap(alignment, members))]
@@ -264,4 +278,5 @@ class ChunkSource:
             aligned.append((alignment.build.id, piece))
             rows += piece.rows
             size += piece.bytes
-        return Chunk(chunk_id, order, units, tuple(aligned), rows, size)
+            decoded += decoded_bytes(piece, alignment.source)
+        return Chunk(chunk_id, order, units, tuple(aligned), rows, size, decoded)
