@@ -24,11 +24,15 @@ def hybrid():
         yield session
 
 
+def compare(answer, name, folder, schema):
+    expected = duckdb_answer(REFERENCES[name].sql or find_plan(name).read_text(), folder, schema)
+    assert_same_answer(answer, expected, order_by=REFERENCES[name].order_by)
+
+
 def check(session, name, folder, mode):
     query = session.sql(find_plan(name).read_text())
-    expected = duckdb_answer(REFERENCES[name].sql or find_plan(name).read_text(), folder, query.schema)
     result = query.collect(mode=mode)
-    assert_same_answer(result.to_arrow(), expected, order_by=REFERENCES[name].order_by)
+    compare(result.to_arrow(), name, folder, query.schema)
     return result
 
 
@@ -76,9 +80,7 @@ def test_a_gpu_worker_killed_in_mid_query_loses_nothing(tpch_folder):
         while not handle.progress().rows_done and time.monotonic() < deadline:
             time.sleep(0.001)
         os.kill(pid, signal.SIGKILL)
-        expected = duckdb_answer(find_plan("tpch/q01").read_text(), tpch_folder, query.schema)
-        answer = handle.result(timeout=120).to_arrow()
-        assert_same_answer(answer, expected, order_by=REFERENCES["tpch/q01"].order_by)
+        compare(handle.result(timeout=120).to_arrow(), "tpch/q01", tpch_folder, query.schema)
 
 
 def test_a_cluster_of_dask_cuda_with_cpu_workers_beside_it(tpch_folder):
