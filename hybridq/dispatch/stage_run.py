@@ -46,6 +46,8 @@ class ChunkState:
         Of its Dask task.
     complete : bool
         Its task makes the stage's output.
+    device : str
+        Address of the worker that is to run it.
     event : mapping or None
         What its task reported.
     """
@@ -54,6 +56,7 @@ class ChunkState:
     kind: Kind
     key: str
     complete: bool
+    device: str = ""
     event: Mapping[str, Any] | None = None
 
 
@@ -162,11 +165,11 @@ class StageRun:
             found[state.kind] = found.get(state.kind, 0) + source_rows(state.chunk)
         return found
 
-    def register(self, chunk: Chunk, kind: Kind) -> ChunkState:
+    def register(self, chunk: Chunk, kind: Kind, device: str = "") -> ChunkState:
         """Note that a chunk is handed out, under a key that was never used before."""
         only = self.exhausted and not (self.running or self.parts or self.merging or self.waiting)
         key = f"hybridq_{kind}_chunk-{self.prefix}-{chunk.id}-{next(self.serial)}"
-        state = ChunkState(chunk, kind, key, complete=only)
+        state = ChunkState(chunk, kind, key, complete=only, device=device)
         self.running[key] = state
         return state
 
@@ -201,7 +204,9 @@ class StageRun:
             aligned = tuple((build, _without_table(piece)) for build, piece in chunk.aligned)
             chunk = replace(chunk, source=_without_table(chunk.source), aligned=aligned)
         inputs = self.stage.dependencies
-        task = ChunkTask(query, topic, state.key, self.blob, chunk, state.kind, state.complete, tuple(places), inputs)
+        task = ChunkTask(
+            query, topic, state.key, self.blob, chunk, state.kind, state.complete, tuple(places), inputs, state.device
+        )
         return task, tables
 
     # --- coming back -----------------------------------------------------------------------------------------------
