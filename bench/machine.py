@@ -58,6 +58,15 @@ def commit() -> str:
     return "unknown"
 
 
+def disk_read_bytes() -> int | None:
+    """Return the bytes that the machine has read from disk since it started; ``None`` where it cannot be known."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/vmstat").read_text().splitlines():
+            if line.startswith("pgpgin "):
+                return int(line.split()[1]) * 1024
+    return None
+
+
 def reset_peak_memory(pids: list[int]) -> None:
     """Start measuring the processes' peak resident memory anew (Linux)."""
     for pid in pids:

@@ -3,7 +3,8 @@
     python -m bench.run --sf 10 --repeats 5
 
 Every peer runs once first (the first run of its process, noted apart), then all take turns, so that a busy machine
-slows all alike. Times go from the query's text to an Arrow table in this process; the files are in the page cache.
+slows all alike. Times go from the query's text to an Arrow table in this process. The first turn brings the files into
+the page cache; what the machine reads from disk during the later ones is recorded, since a system may drop them again.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ class Outcome:
     seconds: list[float] = field(default_factory=list)
     exact: bool = True
     peak_worker_bytes: int | None = None
+    disk_read_bytes: list[int] = field(default_factory=list)
     details: dict[str, object] = field(default_factory=dict)
     error: str | None = None
 
@@ -124,6 +126,7 @@ def measure(query: str, peers: list[Peer], folder: Path, options: argparse.Names
                 continue
             pids = peer.worker_pids()
             machine.reset_peak_memory(pids)
+            disk_before = machine.disk_read_bytes()
             start = time.perf_counter()
             try:
                 answer = peer.run(query)
@@ -137,6 +140,9 @@ def measure(query: str, peers: list[Peer], folder: Path, options: argparse.Names
                 outcome.first_s = elapsed
             else:
                 outcome.seconds.append(elapsed)
+                disk_after = machine.disk_read_bytes()
+                if disk_before is not None and disk_after is not None:
+                    outcome.disk_read_bytes.append(disk_after - disk_before)
             peak = machine.peak_memory(pids)
             if peak is not None:
                 outcome.peak_worker_bytes = max(peak, outcome.peak_worker_bytes or 0)
@@ -207,7 +213,6 @@ def write(outcomes: list[Outcome], peers: list[Peer], info: dict[str, object], o
         "repeats": options.repeats,
         "slow_repeats": options.slow_repeats,
         "peers": {peer.name: peer.note for peer in peers},
-        "page_cache": "warm",
     }
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     lines = []
@@ -221,6 +226,7 @@ def write(outcomes: list[Outcome], peers: list[Peer], info: dict[str, object], o
             "same_answer": outcome.error is None,
             "exact_types": outcome.exact,
             "peak_worker_bytes": outcome.peak_worker_bytes,
+            "disk_read_bytes": outcome.disk_read_bytes,
             "error": outcome.error,
             **outcome.details,
         }

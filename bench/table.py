@@ -37,7 +37,7 @@ def markdown(lines: list[dict[str, Any]]) -> str:
         "",
         f"Seconds, medians of {config['repeats']} warm runs ({config['slow_repeats']} for dask.dataframe), the peers"
         " taking turns; in brackets the ratio to DuckDB; after the slash the first run in the process. From the query's"
-        " text to an Arrow table; files in the page cache. FAIL: an error or a wrong answer.",
+        f" text to an Arrow table. {_disk(lines)} FAIL: an error or a wrong answer.",
         "",
         *(f"- {name}: {note}" for name, note in config["peers"].items()),
         "",
@@ -49,6 +49,13 @@ def markdown(lines: list[dict[str, Any]]) -> str:
         "",
     ]
     return "\n".join(text)
+
+
+def _disk(lines: list[dict[str, Any]]) -> str:
+    reads = [count for line in lines for count in line.get("disk_read_bytes", ())]
+    if not reads:
+        return "The files had been read just before; whether they stayed in the page cache was not recorded."
+    return f"Read from disk during a warm run, by the whole machine: {max(reads) / 2**20:.0f} MiB at most."
 
 
 def _seconds(line: dict[str, Any], base: float | None) -> str:
