@@ -447,7 +447,9 @@ def test_ctrl_c_ends_a_query_with_130(tpch_folder, one_worker, tmp_path):
         text=True,
         env=environment,
     )
-    time.sleep(4)
+    deadline = time.monotonic() + 30
+    while not any(one_worker._connection._client.processing().values()) and time.monotonic() < deadline:
+        time.sleep(0.02)
     assert process.poll() is None, process.communicate()
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
