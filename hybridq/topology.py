@@ -87,12 +87,11 @@ class Topology:
 
 
 def default_topology() -> Topology:
-    """Return CPU workers and, where cuDF is installed, a worker for each GPU.
+    """Return CPU workers of two threads each and, where cuDF is installed, a worker for each GPU.
 
-    CPU workers have one thread each on up to four cores, two on more, where sharing build sides saves memory. (On two
-    cores, two processes of one thread ran TPC-H Q1 and Q6 1.3 times as fast as one of two: threads wait for Python's
-    lock.) Without a GPU they take all cores; beside GPUs half of them, for the other half feeds the GPUs. A GPU worker
-    has two threads: one chunk is read while the other computes.
+    Threads of one process share build sides and start in the time of one. Without a GPU, CPU workers take all cores;
+    beside GPUs they take half of them, for the other half feeds the GPUs. A GPU worker has two threads: one chunk is
+    read while the other computes.
 
     >>> default_topology().workers[0].threads in (1, 2)
     True
@@ -100,8 +99,7 @@ def default_topology() -> Topology:
     cores = available_cores()
     gpus = find_gpus() if has_gpu_packages() else []
     shared = max(cores // 2, 1) if gpus else cores
-    threads = 1 if shared <= 4 else 2
-    groups = [WorkerGroup("cpu", "cpu", shared // threads, threads)]
+    groups = [WorkerGroup("cpu", "cpu", max(shared // 2, 1), min(shared, 2))]
     if gpus:
         groups.append(WorkerGroup("gpu", "cuda", len(gpus), 2))
     return Topology(tuple(groups))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import queue
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -231,21 +230,12 @@ class Driver:
         return rows if fitting is None else min(rows, fitting)
 
     def _submit(self, run: StageRun, chunk: Chunk, kind: Kind) -> None:
-        state = run.register(chunk, kind, self._least_busy(kind))
+        state = run.register(chunk, kind)
         if chunk.rows:
             run.bytes_per_row = chunk.decoded_bytes / chunk.rows
         task, tables = run.task(state, self._query, self._executor.topic)
         inputs = [self._output(stage) for stage in run.stage.dependencies]
         self._executor.run_chunk(task, tables, inputs, kind, -run.stage.id)
-
-    def _least_busy(self, kind: Kind) -> str:
-        """Return the address of the worker with the fewest chunks a slot.
-
-        Left to itself, Dask gives chunks to the worker that already has their build sides, and lets the others idle.
-        """
-        load = Counter(state.device for run in self._runs.values() for state in run.running.values())
-        devices = [device for device in self._devices if device.kind == kind]
-        return min(devices, key=lambda device: load[device.address] / device.threads).address if devices else ""
 
     def _in_flight(self, kind: Kind) -> int:
         return sum(state.kind == kind for run in self._runs.values() for state in run.running.values())

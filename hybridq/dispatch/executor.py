@@ -153,18 +153,15 @@ class DaskExecutor:
         """Start a chunk on some device of a kind."""
         tables = [self._handed_over(task.key, table) for table in memory]
         tables += [self._futures[key] for key in inputs]
-        self._submit(run_chunk, task.key, [task, *tables], kind, priority, task.device)
+        self._submit(run_chunk, task.key, [task, *tables], kind, priority)
 
     def merge(self, task: MergeTask, parts: Sequence[str], kind: Kind, priority: int) -> None:
         """Start a merge of earlier tasks' values."""
         self._submit(merge_parts, task.key, [task, *(self._futures[key] for key in parts)], kind, priority)
 
-    def _submit(
-        self, function: Any, key: str, arguments: list[Any], kind: Kind, priority: int, device: str = ""
-    ) -> None:
-        place = {"workers": [device], "allow_other_workers": True} if device else {}
+    def _submit(self, function: Any, key: str, arguments: list[Any], kind: Kind, priority: int) -> None:
         future = self._client.submit(
-            function, *arguments, key=key, pure=False, resources={RESOURCES[kind]: 1}, priority=priority, **place
+            function, *arguments, key=key, pure=False, resources={RESOURCES[kind]: 1}, priority=priority
         )
         self._futures[key] = future
         future.add_done_callback(lambda done: self._done(key, done))

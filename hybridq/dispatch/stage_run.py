@@ -46,8 +46,6 @@ class ChunkState:
         Of its Dask task.
     complete : bool
         Its task makes the stage's output.
-    device : str
-        Address of the worker that is to run it.
     event : mapping or None
         What its task reported.
     """
@@ -56,7 +54,6 @@ class ChunkState:
     kind: Kind
     key: str
     complete: bool
-    device: str = ""
     event: Mapping[str, Any] | None = None
 
 
@@ -165,11 +162,11 @@ class StageRun:
             found[state.kind] = found.get(state.kind, 0) + source_rows(state.chunk)
         return found
 
-    def register(self, chunk: Chunk, kind: Kind, device: str = "") -> ChunkState:
+    def register(self, chunk: Chunk, kind: Kind) -> ChunkState:
         """Note that a chunk is handed out, under a key that was never used before."""
         only = self.exhausted and not (self.running or self.parts or self.merging or self.waiting)
         key = f"hybridq_{kind}_chunk-{self.prefix}-{chunk.id}-{next(self.serial)}"
-        state = ChunkState(chunk, kind, key, complete=only, device=device)
+        state = ChunkState(chunk, kind, key, complete=only)
         self.running[key] = state
         return state
 
@@ -204,9 +201,7 @@ class StageRun:
             aligned = tuple((build, _without_table(piece)) for build, piece in chunk.aligned)
             chunk = replace(chunk, source=_without_table(chunk.source), aligned=aligned)
         inputs = self.stage.dependencies
-        task = ChunkTask(
-            query, topic, state.key, self.blob, chunk, state.kind, state.complete, tuple(places), inputs, state.device
-        )
+        task = ChunkTask(query, topic, state.key, self.blob, chunk, state.kind, state.complete, tuple(places), inputs)
         return task, tables
 
     # --- coming back -----------------------------------------------------------------------------------------------

@@ -50,8 +50,6 @@ class ChunkTask:
         What the first tables are: ``SOURCE``, or an aligned build side's id.
     inputs : tuple of int
         Stages whose outputs the other tables are.
-    device : str
-        Address of the worker that is to run it; another one may, if that is gone. Empty: any.
     """
 
     query: str
@@ -63,7 +61,6 @@ class ChunkTask:
     complete: bool
     memory: tuple[int, ...] = ()
     inputs: tuple[int, ...] = ()
-    device: str = ""
 
 
 @dataclass(frozen=True, slots=True)
