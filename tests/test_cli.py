@@ -446,6 +446,8 @@ def test_ctrl_c_ends_a_query_with_130(tpch_folder, one_worker, tmp_path):
         stderr=subprocess.PIPE,
         text=True,
         env=environment,
+        # A test run in the background passes on that interrupts are ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     deadline = time.monotonic() + 30
     while not any(one_worker._connection._client.processing().values()) and time.monotonic() < deadline:

@@ -310,6 +310,7 @@ def test_interrupt_cancels_and_the_session_remains_usable(session, data):
     program = textwrap.dedent(f"""
         import os, signal, threading
         import hybridq as hq
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what runs in the background
         with hq.connect({session.address!r}, chunk_units=1) as session:
             session.register_folder({str(data)!r})
             query = session.sql({TOTAL!r})

@@ -6,7 +6,7 @@ import contextlib
 import uuid
 from typing import Any
 
-from hybridq.dispatch.devices import Device, Roster, require_devices, slots
+from hybridq.dispatch.devices import Device, Roster, require_devices, slots, workers_of
 from hybridq.dispatch.executor import DaskExecutor, EventRouter
 from hybridq.errors import ClusterUnreachable, DeviceUnavailable
 from hybridq.topology import Kind
@@ -59,7 +59,7 @@ class Connection:
             sender.interval = SEND_INTERVAL
         try:
             self._roster = Roster(self._client)
-            require_devices(self._roster.refresh(), address, len(self._client.scheduler_info()["workers"]))
+            require_devices(self._roster.refresh(), address, len(workers_of(self._client)))
             self._router = EventRouter(self._client, f"hybridq-{uuid.uuid4().hex}")
         except BaseException:
             self.close()

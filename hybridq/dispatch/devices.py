@@ -80,7 +80,7 @@ class Roster:
             CPU workers first, each kind by name.
         """
         try:
-            workers = self._client.scheduler_info()["workers"]
+            workers = workers_of(self._client)
         except (OSError, KeyError) as error:
             raise ClusterUnreachable(f"the scheduler does not answer any more: {error}") from error
         new = [address for address in workers if address not in self._known]
@@ -123,6 +123,15 @@ class Roster:
             warnings.warn(f"workers without a CPU or GPU resource are not used: {', '.join(plain)}", stacklevel=4)
         if failed:
             warnings.warn(f"workers that cannot run hybridq are not used: {', '.join(failed)}", stacklevel=4)
+
+
+def workers_of(client: Any) -> Mapping[str, Mapping[str, Any]]:
+    """Ask the scheduler for its workers, by address.
+
+    ``Client.scheduler_info`` may return no workers: it reads a field that the client's own timer overwrites with totals.
+    """
+    found: Mapping[str, Mapping[str, Any]] = client.sync(client.scheduler.identity, n_workers=-1)["workers"]
+    return found
 
 
 def _kind(resources: Mapping[str, float]) -> Kind | None:
