@@ -128,7 +128,7 @@ class Roster:
 def workers_of(client: Any) -> Mapping[str, Mapping[str, Any]]:
     """Ask the scheduler for its workers, by address.
 
-    ``Client.scheduler_info`` may return no workers: it reads a field that the client's own timer overwrites with totals.
+    ``Client.scheduler_info`` may return none: it reads a field that the client's own timer overwrites with totals.
     """
     found: Mapping[str, Mapping[str, Any]] = client.sync(client.scheduler.identity, n_workers=-1)["workers"]
     return found
