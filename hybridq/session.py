@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from hybridq.deploy import LocalCluster
+    from hybridq.dispatch.connection import ConnectionProtocol
     from hybridq.dispatch.devices import Device
     from hybridq.dispatch.driver import Driver
     from hybridq.dispatch.progress import Progress
@@ -90,13 +91,22 @@ class Session:
     config : Config
     """
 
-    def __init__(self, address: str, config: Config, cluster: LocalCluster | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        config: Config,
+        cluster: LocalCluster | None = None,
+        connection: ConnectionProtocol | None = None,
+    ) -> None:
         from hybridq.catalog import Catalog
-        from hybridq.dispatch import connection
 
         self.address = address
         self.config = config
-        self._connection = connection.Connection(address, config.connect_timeout, direct=cluster is not None)
+        if connection is None:
+            from hybridq.dispatch.connection import Connection
+
+            connection = Connection(address, config.connect_timeout, direct=cluster is not None)
+        self._connection = connection
         self._catalog = Catalog()
         # Also when the session is forgotten, and at the interpreter's end.
         self._finalizer = weakref.finalize(self, _close, self._connection, cluster)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from typing import Any
+from typing import Any, Protocol
 
 from hybridq.dispatch.devices import Device, Roster, require_devices, slots, workers_of
-from hybridq.dispatch.executor import DaskExecutor, EventRouter
+from hybridq.dispatch.executor import DaskExecutor, EventRouter, Executor
 from hybridq.errors import ClusterUnreachable, DeviceUnavailable
 from hybridq.topology import Kind
 
@@ -18,6 +18,25 @@ SEND_INTERVAL = 0.001
 def preload() -> None:
     """Import Dask now, so that a later ``Connection`` need not wait for it."""
     import distributed  # noqa: F401
+
+
+class ConnectionProtocol(Protocol):
+    """What a session needs of the place where its queries run."""
+
+    def devices(self) -> list[Device]:
+        """Return the usable devices that are there now."""
+
+    def slots(self) -> dict[Kind, int]:
+        """Return how many chunks the devices of each kind work on at the same time."""
+
+    def executor(self, query: str) -> Executor:
+        """Return what runs one query's tasks."""
+
+    def forget(self, query: str) -> None:
+        """Drop what tasks of a query still report."""
+
+    def close(self) -> None:
+        """Disconnect."""
 
 
 class Connection:

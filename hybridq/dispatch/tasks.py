@@ -19,6 +19,7 @@ import pyarrow as pa
 from hybridq.dispatch.execution import Clock, run_stage
 from hybridq.dispatch.memory import compact
 from hybridq.dispatch.worker import engine_for_worker
+from hybridq.engines.protocol import Engine
 from hybridq.errors import DeviceOutOfMemory, ExecutionError, HybridqError
 from hybridq.physical.pipeline import AggregateMerge, Chunk, ConcatenateMerge, MemoryUnits, Stage
 
@@ -97,8 +98,22 @@ def run_chunk(task: ChunkTask, *tables: pa.Table) -> pa.Table | OutOfMemory:
     pyarrow.Table or OutOfMemory
         The partial result, or the stage's output if the task says that it is ``complete``.
     """
+    result, event = compute_chunk(task, engine_for_worker(task.kind), tables)
+    _report(task.topic, task.query, task.key, event)
+    return result
+
+
+def compute_chunk(
+    task: ChunkTask, engine: Engine, tables: Sequence[pa.Table]
+) -> tuple[pa.Table | OutOfMemory, dict[str, Any]]:
+    """Run one chunk on an engine, wherever this is called.
+
+    Returns
+    -------
+    tuple of (pyarrow.Table or OutOfMemory, dict)
+        The task's value, and what the driver has to know about it.
+    """
     stage = load_stage(task.stage)
-    engine = engine_for_worker(task.kind)
     chunk = _with_tables(task, tables)
     inputs = dict(zip(task.inputs, tables[len(task.memory) :], strict=True))
     device_memory = getattr(engine, "memory", None)
@@ -128,12 +143,18 @@ def run_chunk(task: ChunkTask, *tables: pa.Table) -> pa.Table | OutOfMemory:
         event |= {"message": result.message, "section": clock.current}
     event["seconds"] = {**clock.seconds, "total": time.perf_counter() - start}
     event["peak_bytes"] = device_memory.peak if device_memory is not None else 0
-    _report(task.topic, task.query, task.key, event)
-    return result
+    return result, event
 
 
 def merge_parts(task: MergeTask, *parts: pa.Table) -> pa.Table:
     """Merge partial results into one, or into the stage's output."""
+    table, event = compute_merge(task, parts)
+    _report(task.topic, task.query, task.key, event)
+    return table
+
+
+def compute_merge(task: MergeTask, parts: Sequence[pa.Table]) -> tuple[pa.Table, dict[str, Any]]:
+    """Merge partial results, wherever this is called; also return what the driver has to know about the result."""
     start = time.perf_counter()
     if any(isinstance(part, OutOfMemory) for part in parts):
         # A worker died with a partial result, and this time its chunk did not fit into memory.
@@ -155,8 +176,7 @@ def merge_parts(task: MergeTask, *parts: pa.Table) -> pa.Table:
         "bytes": table.nbytes,
         "seconds": {"total": seconds},
     }
-    _report(task.topic, task.query, task.key, event)
-    return table
+    return table, event
 
 
 def merge_tables(stage: Stage, parts: Sequence[pa.Table], last: bool) -> pa.Table:
