@@ -353,7 +353,9 @@ def _negate(call: Call, arguments: list[Column]) -> Column:
     if operand.array is not None or ((-high, -low)[1] > INT64[1] and types.is_decimal(call.type)):
         return combine_integers(lambda value: -value, arguments, call.type, call)
     if not within((-high, -low), type_bounds(call.type)):
-        raise overflow(call, call.type)
+        low, high = operand.measured()
+        if not within((-high, -low), type_bounds(call.type)):
+            raise overflow(call, call.type)
     return result(call.type, np.asarray(np.negative(operand.numbers)), arguments, (-high, -low), operand.valid)
 
 
@@ -366,7 +368,10 @@ def _absolute(call: Call, arguments: list[Column]) -> Column:
     if operand.array is not None or (bounds[1] > INT64[1] and types.is_decimal(call.type)):
         return combine_integers(abs, arguments, call.type, call)
     if not within(bounds, type_bounds(call.type)):
-        raise overflow(call, call.type)
+        low, high = operand.measured()
+        bounds = (0, max(abs(low), abs(high)))
+        if not within(bounds, type_bounds(call.type)):
+            raise overflow(call, call.type)
     return result(call.type, np.asarray(np.abs(operand.numbers)), arguments, bounds, operand.valid)
 
 

@@ -181,10 +181,11 @@ class Column:
         It is computed when no tighter one is known; (0, 0) when there is no value.
         """
         if self.bounds is None:
-            self.bounds = self._measure()
+            self.bounds = self.measured()
         return self.bounds
 
-    def _measure(self) -> Bounds:
+    def measured(self) -> Bounds:
+        """Return the least and greatest value: ``interval`` may know of some that a filter has dropped since."""
         if self.array is not None:
             low, high = pc.min_max(self.array).values()
             return (

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from hybridq.engines.cpu import CpuEngine
 from hybridq.errors import DivisionByZero, NumericOverflow
-from hybridq.plan.expressions import Case
+from hybridq.plan.expressions import Case, NamedExpression
 from hybridq.plan.functions import result_type
+from hybridq.types import Field
 
 MAX = 2**63 - 1
 OPERATORS = {"add": lambda a, b: a + b, "subtract": lambda a, b: a - b, "multiply": lambda a, b: a * b}
@@ -256,3 +257,14 @@ def test_results_have_the_declared_types(engine):
     result = project(engine, table, s=call("add", col("a", INT), col("b", INT), returns=INT), n=lit(None, BOOL))
     assert result.schema.types == [INT, BOOL]
     assert result.to_pydict() == {"s": [3], "n": [None]}
+
+
+def test_bounds_that_a_filter_has_left_behind_do_not_overflow(engine):
+    table = pa.table({"x": pa.array([-128, 5], pa.int8())})
+    x = col("x", pa.int8())
+    frame = engine.filter(engine.project(engine.from_arrow(table), [NamedExpression("x", x)]), call("greater", x, lit(-128, pa.int8())))  # fmt: skip
+    for function, expected in (("negate", -5), ("abs", 5)):
+        found = engine.project(frame, [NamedExpression("y", call(function, x, returns=pa.int8()))])
+        assert engine.to_arrow(found, (Field("y", pa.int8()),))["y"].to_pylist() == [expected]
+    with pytest.raises(NumericOverflow):
+        values(engine, call("negate", x, returns=pa.int8()), table)
