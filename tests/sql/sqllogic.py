@@ -4,11 +4,11 @@ A file is records divided by blank lines, each of which may have comments (``#``
 
     statement ok                 CREATE TABLE, INSERT, DROP TABLE: DuckDB makes the tables, hybridq gets them as Parquet
     statement error REGEX        the text must fail, in hybridq with a message that the pattern matches
-    query TYPES MODE [LABEL]     a query, then ``----``, then the rows that are right, one a line, columns divided by tabs
+    query TYPES MODE [LABEL]     a query, then ``----``, then the right rows, one a line, columns divided by tabs
     skipif ENGINE, onlyif ENGINE before a record: ENGINE is ``hybridq`` or ``duckdb``
     halt                         the rest of the file is not run
 
-TYPES has a letter a column: I integer, R decimal or floating-point, T text, B boolean, D date, time or interval, L list.
+TYPES has a letter a column: I integer, R decimal or floating-point, T text, B boolean, D date or time, L list.
 MODE is ``nosort`` (the order matters), ``rowsort`` or ``valuesort``. Queries with the same LABEL have the same answer.
 NULL is ``NULL``, an empty text ``(empty)``; line ends and tabs inside a text are ``\\n`` and ``\\t``. Decimals and
 integers must be equal, floating-point numbers to a relative 1e-12. The values in a file are what is right: where DuckDB
