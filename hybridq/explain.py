@@ -251,7 +251,9 @@ def _describe_actual(actual: Mapping[str, Any]) -> list[str]:
         )
     if actual["retries"]:
         lines.append(f"  {actual['retries']} retried")
-    lines += [f"  chunk {item['chunk']}: {item['cause']}, {item['action']}" for item in actual["fallbacks"]]
+    for item in actual["fallbacks"]:
+        place = "whole stage" if item["chunk"] is None else f"chunk {item['chunk']}"
+        lines.append(f"  {place}: {item['cause']}, {item['action']}")
     return lines
 
 

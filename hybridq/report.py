@@ -35,9 +35,17 @@ class DeviceReport:
 
 @dataclass(slots=True)
 class Fallback:
-    """A chunk that did not run where it was first sent."""
+    """A chunk that did not run where it was first sent, or a stage that does not run in the mode asked for.
 
-    chunk: int
+    Attributes
+    ----------
+    chunk : int or None
+        ``None``: the whole stage.
+    cause, action : str
+        What prevented it, and what was done instead.
+    """
+
+    chunk: int | None
     cause: str
     action: str
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from hybridq.config import Config
 from hybridq.errors import ClusterUnreachable, ConfigurationError, ExecutionError, QueryCancelled, RequestError
-from hybridq.report import Report, StageReport
+from hybridq.report import Report
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -212,12 +212,14 @@ class Query:
 
     def __init__(self, session: Session, plan: Plan, text: str, start: float) -> None:
         from hybridq.physical.stages import plan_stages
+        from hybridq.placement.support import check_supported
         from hybridq.plan.rules import optimize
 
         self._session = session
         self._text = text
         catalog = session._catalog
         self._physical: PhysicalPlan = plan_stages(optimize(plan, catalog.table), catalog, session.config)
+        check_supported(self._physical.stages)
         self._plan_seconds = time.perf_counter() - start
 
     def __repr__(self) -> str:
@@ -262,10 +264,7 @@ class Query:
             )
             report = Report(self._text, mode)
             titles = {stage.id: stage.title for stage in self._physical.stages}
-            report.stages += [
-                StageReport(each.stage, titles[each.stage], each.mode, each.reason, each.predicted_s)
-                for each in decisions
-            ]
+            report.stages += [each.report(titles[each.stage]) for each in decisions]
         engines: dict[str, str] = {device.kind: device.engine for device in self._session.devices()}
         return explain.explain(self._physical, report, engines=engines, analyzed=analyze)
 
@@ -277,7 +276,7 @@ class Query:
         mode : str
             ``auto`` decides stage by stage; ``cpu``, ``gpu`` and ``cop`` (both at the same time) force every stage.
         strict : bool
-            A chunk that would have to move to another kind of device is an error.
+            A stage or chunk that would have to move to another kind of device is an error.
 
         Raises
         ------
@@ -293,7 +292,7 @@ class Query:
         if not session._finalizer.alive:
             raise ExecutionError("the session is closed")
         start = time.perf_counter()
-        decisions = decide(self._physical.stages, check_mode(mode), session._connection.slots(), session.config)
+        decisions = decide(self._physical.stages, check_mode(mode), session._connection.slots(), session.config, strict)
         name = uuid.uuid4().hex
         report = Report(self._text, mode, {"plan": self._plan_seconds})
         executor = session._connection.executor(name)

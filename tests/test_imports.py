@@ -20,7 +20,7 @@ ALLOWED = {
     "engines": {"plan.expressions", "plan.functions", "storage"},
     "merge": {"engines", "physical.pipeline", "plan.expressions"},
     "physical": {"plan", "catalog"},
-    "placement": {"physical", "report"},
+    "placement": {"physical", "report", "engines.support", "plan.expressions", "plan.nodes"},
     "dispatch": {
         "physical",
         "engines",

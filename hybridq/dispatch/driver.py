@@ -28,13 +28,14 @@ from hybridq.errors import (
     FallbackForbidden,
     HybridqError,
     QueryCancelled,
+    Unsupported,
     WorkersLost,
 )
 from hybridq.physical.pipeline import Chunk
 from hybridq.physical.stages import PhysicalPlan
 from hybridq.placement.cost import PullPolicy
 from hybridq.placement.modes import Decision
-from hybridq.report import Report, StageReport
+from hybridq.report import Report
 from hybridq.topology import Kind
 
 POLL_SECONDS = 0.5
@@ -97,7 +98,7 @@ class Driver:
         self._runs: dict[int, StageRun] = {}
         for stage in plan.stages:
             decision = by_stage[stage.id]
-            stage_report = StageReport(stage.id, stage.title, decision.mode, decision.reason, decision.predicted_s)
+            stage_report = decision.report(stage.title)
             report.stages.append(stage_report)
             self._runs[stage.id] = StageRun(
                 stage, decision, self._policy(decision), f"{query}-{stage.id}-0", stage_report
@@ -251,7 +252,7 @@ class Driver:
     def _merge(self, run: StageRun, last: bool, count: int | None = None) -> None:
         """Merge all partial results of a stage, or the neighbours that are ready to be folded."""
         parts = list(run.parts) if count is None else run.ready_to_fold() or []
-        kind: Kind = "cpu" if any(device.kind == "cpu" for device in self._devices) else "gpu"
+        kind: Kind = "cpu" if self._has_cpu() else "gpu"
         key = run.begin_merge(parts, kind, last)
         task = MergeTask(self._query, self._executor.topic, key, run.blob, last)
         self._executor.merge(task, [part.key for part in parts], kind, MERGE_PRIORITY)
@@ -338,8 +339,7 @@ class Driver:
         wanted, free = int(event["wanted"]), int(event["free"])
         run.policy.limit(state.kind, max(state.chunk.rows // 2, 1))
         halves = run.source.halve(state.chunk) if run.source is not None else None
-        cpu_there = any(device.kind == "cpu" for device in self._devices)
-        what = remedy(state.kind, event["section"], halves is not None, cpu_there)
+        what = remedy(state.kind, event["section"], halves is not None, self._has_cpu())
         place = self._place(run, state.chunk)
         if what.action == "halve" and halves is not None:
             for half in halves:
@@ -359,6 +359,9 @@ class Driver:
                 f"{place}, its smallest piece, does not fit the CPU worker's memory: {event['message']}"
             )
 
+    def _has_cpu(self) -> bool:
+        return any(device.kind == "cpu" for device in self._devices)
+
     def _forbid_if_strict(self, what: str) -> None:
         if self._strict:
             raise FallbackForbidden(f"{what}; it would move to the CPU, which strict forbids")
@@ -370,6 +373,11 @@ class Driver:
             movable = state is not None and state.kind == "gpu" and not self._gpu_only(run)
             if state is None or not movable:
                 raise WorkersLost(f"{where}: {error}") from error
+            self._move_to_cpu(run, state, str(error))
+            return
+        if isinstance(error, Unsupported) and state is not None and state.kind == "gpu" and self._has_cpu():
+            # The GPU engine's table did not say so: the rest of the stage would fail in the same way.
+            run.policy.replace("gpu", "cpu")
             self._move_to_cpu(run, state, str(error))
             return
         if type(error) is ExecutionError or not isinstance(error, HybridqError):

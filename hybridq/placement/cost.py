@@ -113,6 +113,10 @@ class PullPolicy:
         if rest or not unless_last:
             self._kinds = rest
 
+    def replace(self, kind: Kind, other: Kind) -> None:
+        """Plan no more chunks for a kind, and those of another one instead."""
+        self._kinds = tuple(dict.fromkeys(other if each == kind else each for each in self._kinds))
+
     def observe(self, kind: Kind, rows: int, seconds: float) -> None:
         """Take note of a finished chunk: the rows it read and the seconds it took."""
         if rows > 0:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from hybridq.config import Config
-from hybridq.errors import ConfigurationError, DeviceUnavailable
+from hybridq.errors import ConfigurationError, DeviceUnavailable, FallbackForbidden
 from hybridq.physical.pipeline import Stage, TableSource
+from hybridq.placement.support import unsupported
+from hybridq.report import Fallback, StageReport
 from hybridq.topology import Kind
 
 Mode = Literal["auto", "cpu", "gpu", "cop"]
@@ -21,6 +23,8 @@ _KINDS: Mapping[StageMode, tuple[Kind, ...]] = {
     "EXEC_GPU": ("gpu",),
     "EXEC_COP": ("gpu", "cpu"),
 }
+_OTHER: Mapping[tuple[Kind, ...], tuple[Kind, ...]] = {("cpu",): ("gpu",), ("gpu",): ("cpu",), ("gpu", "cpu"): ()}
+_FORCED: Mapping[Mode, StageMode] = {"cpu": "EXEC_CPU", "gpu": "EXEC_GPU", "cop": "EXEC_COP"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,8 @@ class Decision:
         The user asked for this mode; it is not left because another looks better.
     predicted_s : float or None
         Seconds, where there is ground for a prediction before the stage has started.
+    fallback : str or None
+        Why the stage does not run in the mode that was asked for.
     """
 
     stage: int
@@ -45,11 +51,19 @@ class Decision:
     reason: str
     forced: bool = False
     predicted_s: float | None = None
+    fallback: str | None = None
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
         """Return the kinds of device that may run the stage's chunks."""
         return _KINDS[self.mode]
+
+    def report(self, title: str) -> StageReport:
+        """Begin the report of the stage."""
+        found = StageReport(self.stage, title, self.mode, self.reason, self.predicted_s)
+        if self.fallback is not None:
+            found.fallbacks.append(Fallback(None, self.fallback, f"the stage runs as {self.mode}"))
+        return found
 
 
 def check_mode(mode: str) -> Mode:
@@ -66,8 +80,12 @@ def check_mode(mode: str) -> Mode:
     raise ConfigurationError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
 
 
-def decide(stages: Sequence[Stage], mode: Mode, slots: Mapping[Kind, int], config: Config) -> tuple[Decision, ...]:
+def decide(
+    stages: Sequence[Stage], mode: Mode, slots: Mapping[Kind, int], config: Config, strict: bool = False
+) -> tuple[Decision, ...]:
     """Choose a mode for each stage.
+
+    A stage with something that one kind of device cannot do runs on the other kind.
 
     Parameters
     ----------
@@ -79,17 +97,42 @@ def decide(stages: Sequence[Stage], mode: Mode, slots: Mapping[Kind, int], confi
         Chunks that the devices of each kind work on at the same time; kinds that the cluster lacks are left out.
     config : Config
         Gives the size of a CPU chunk.
+    strict : bool
+        A stage that cannot run in the mode asked for is an error.
 
     Raises
     ------
     DeviceUnavailable
-        The mode needs a kind of device that the cluster does not have.
+        The mode, or what a stage computes, needs a kind of device that the cluster does not have.
+    FallbackForbidden
+        A stage cannot run in the mode asked for, and ``strict`` forbids another.
     """
     _require(mode, slots)
     if mode == "auto":
-        return tuple(_automatic(stage, slots, config) for stage in stages)
-    forced: Mapping[str, StageMode] = {"cpu": "EXEC_CPU", "gpu": "EXEC_GPU", "cop": "EXEC_COP"}
-    return tuple(Decision(stage.id, forced[mode], f"asked for by mode={mode}", forced=True) for stage in stages)
+        found = [_automatic(stage, slots, config) for stage in stages]
+    else:
+        reason = f"asked for by mode={mode}"
+        found = [Decision(stage.id, _FORCED[mode], reason, forced=True) for stage in stages]
+    return tuple(_possible(decision, stage, slots, strict) for decision, stage in zip(found, stages, strict=True))
+
+
+def _possible(decision: Decision, stage: Stage, slots: Mapping[Kind, int], strict: bool) -> Decision:
+    """Leave out the kinds of device that cannot run the stage."""
+    lacking = {kind: reason for kind in decision.kinds if (reason := unsupported(stage, kind)) is not None}
+    if not lacking:
+        return decision
+    cause = "; ".join(lacking.values())
+    able: tuple[Kind, ...] = tuple(kind for kind in decision.kinds if kind not in lacking)
+    if not able:
+        able = tuple(kind for kind in _OTHER[decision.kinds] if slots.get(kind) and unsupported(stage, kind) is None)
+    if not able:
+        raise DeviceUnavailable(f"stage {stage.id} ({stage.title}) cannot run on the devices that are there: {cause}")
+    if strict and decision.forced:
+        raise FallbackForbidden(
+            f"stage {stage.id} ({stage.title}) cannot run as {decision.mode}, and strict forbids another way: {cause}"
+        )
+    mode: StageMode = "EXEC_GPU" if able == ("gpu",) else "EXEC_CPU"
+    return replace(decision, mode=mode, reason=cause, forced=False, fallback=cause if decision.forced else None)
 
 
 def _require(mode: Mode, slots: Mapping[Kind, int]) -> None:

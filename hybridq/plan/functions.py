@@ -13,7 +13,7 @@ from types import MappingProxyType
 import pyarrow as pa
 
 from hybridq.errors import Unsupported
-from hybridq.types import MAX_DECIMAL_DIGITS, is_decimal, is_floating, is_integer, is_string
+from hybridq.types import MAX_DECIMAL_DIGITS, average_type, is_decimal, is_floating, is_integer, is_string
 
 TypeRule = Callable[[tuple[pa.DataType, ...]], pa.DataType | None]
 
@@ -43,6 +43,8 @@ class Function:
         Number of arguments.
     rule : callable
         Type of the result from the types of the arguments; ``None`` when it does not take such arguments.
+    cpu, gpu : bool
+        Which engines have it. A stage that calls a function which an engine lacks runs on the other one.
     """
 
     name: str
@@ -50,6 +52,24 @@ class Function:
     minimum: int
     maximum: int
     rule: TypeRule
+    cpu: bool = True
+    gpu: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """An aggregate function as engines compute it on one chunk: in plans, or in partial form.
+
+    Attributes
+    ----------
+    name : str
+    cpu, gpu : bool
+        Which engines have it.
+    """
+
+    name: str
+    cpu: bool = True
+    gpu: bool = True
 
 
 def decimal(precision: int, scale: int) -> pa.DataType:
@@ -145,6 +165,15 @@ def _coalesce(types: tuple[pa.DataType, ...]) -> pa.DataType | None:
     return types[0] if all(data_type == types[0] for data_type in types) else None
 
 
+def _average(types: tuple[pa.DataType, ...]) -> pa.DataType | None:
+    total, count = types
+    return average_type(total) if _number((total,)) is not None and is_integer(count) else None
+
+
+def _list_length(types: tuple[pa.DataType, ...]) -> pa.DataType | None:
+    return pa.int64() if pa.types.is_list(types[0]) else None
+
+
 _MANY = 1 << 20
 
 FUNCTIONS: Mapping[str, Function] = MappingProxyType(
@@ -185,6 +214,8 @@ FUNCTIONS: Mapping[str, Function] = MappingProxyType(
             Function("concat", ("concat", "str_concat"), 1, _MANY, _text),
             Function("extract", ("extract", "date_part"), 1, 1, _extract),
             Function("coalesce", ("coalesce",), 1, _MANY, _coalesce),
+            Function("average", (), 2, 2, _average),
+            Function("list_length", (), 1, 1, _list_length),
         )
     }
 )
@@ -194,6 +225,21 @@ BY_SUBSTRAIT_NAME: Mapping[str, str] = MappingProxyType(
     {alias: function.name for function in FUNCTIONS.values() for alias in function.aliases}
 )
 """Names in plans by names in Substrait."""
+
+AGGREGATES: Mapping[str, Aggregate] = MappingProxyType(
+    {
+        aggregate.name: aggregate
+        for aggregate in (
+            Aggregate("sum"),
+            Aggregate("count"),
+            Aggregate("min"),
+            Aggregate("max"),
+            Aggregate("distinct"),
+            Aggregate("union"),
+        )
+    }
+)
+"""Every aggregate that engines compute (see ``hybridq.physical.decompose`` for what they are made of), by name."""
 
 COMPARISONS = frozenset({"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"}) | frozenset(
     {"is_distinct_from", "is_not_distinct_from"}

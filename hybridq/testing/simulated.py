@@ -16,8 +16,9 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from hybridq.engines.protocol import BuildSide, Engine, Frame, ProbeKind, ReadRequest
-from hybridq.errors import DeviceOutOfMemory
-from hybridq.plan.expressions import AggregateCall, Expression, NamedExpression, SortKey
+from hybridq.engines.support import aggregate_lacking, expression_lacking
+from hybridq.errors import DeviceOutOfMemory, Unsupported
+from hybridq.plan.expressions import AggregateCall, Expression, NamedExpression, SortKey, walk
 from hybridq.types import Schema
 
 Held = TypeVar("Held", Frame, BuildSide)
@@ -91,7 +92,7 @@ class _OnDevice:
 
 
 class SimulatedGpuEngine:
-    """The operators of the CPU engine, with a GPU's limits.
+    """The operators of the CPU engine, with a GPU's limits: of memory, and of what its engine computes.
 
     Each operator's result counts with the bytes it refers to, also where it shares them with its input, so the account
     is an upper bound of what the CPU engine really holds.
@@ -161,10 +162,12 @@ class SimulatedGpuEngine:
 
     def filter(self, frame: Frame, predicate: Expression) -> Frame:
         """Keep rows for which the predicate is true; see ``Engine``."""
+        _check_supported([predicate])
         return self._frame("a filter", lambda: self._inner.filter(_unwrap(frame), predicate))
 
     def project(self, frame: Frame, expressions: Sequence[NamedExpression]) -> Frame:
         """Compute new columns; see ``Engine``."""
+        _check_supported([item.expression for item in expressions])
         return self._frame("a projection", lambda: self._inner.project(_unwrap(frame), expressions))
 
     def build(self, frame: Frame, keys: Sequence[str]) -> BuildSide:
@@ -187,21 +190,35 @@ class SimulatedGpuEngine:
         output: Sequence[str],
     ) -> Frame:
         """Join with a build side; see ``Engine``."""
+        _check_supported([*keys, *([] if residual is None else [residual])])
         return self._frame(
             "a join", lambda: self._inner.probe(_unwrap(frame), _unwrap(build), kind, keys, residual, output)
         )
 
     def aggregate(self, frame: Frame, groups: Sequence[NamedExpression], aggregates: Sequence[AggregateCall]) -> Frame:
         """Group and aggregate; see ``Engine``."""
+        _check_supported([item.expression for item in groups], aggregates)
         return self._frame("an aggregate", lambda: self._inner.aggregate(_unwrap(frame), groups, aggregates))
 
     def sort(self, frame: Frame, keys: Sequence[SortKey]) -> Frame:
         """Order rows; see ``Engine``."""
+        _check_supported([key.expression for key in keys])
         return self._frame("a sort", lambda: self._inner.sort(_unwrap(frame), keys))
 
     def top_k(self, frame: Frame, keys: Sequence[SortKey], count: int) -> Frame:
         """Return the first rows in order; see ``Engine``."""
+        _check_supported([key.expression for key in keys])
         return self._frame("a top-k", lambda: self._inner.top_k(_unwrap(frame), keys, count))
+
+
+def _check_supported(expressions: Sequence[Expression], aggregates: Sequence[AggregateCall] = ()) -> None:
+    """Raise Unsupported for what a real GPU's engine does not compute."""
+    found = [*expressions, *(call.argument for call in aggregates if call.argument is not None)]
+    reasons = [expression_lacking("gpu", part) for expression in found for part in walk(expression)]
+    reasons += [aggregate_lacking("gpu", call) for call in aggregates]
+    for reason in reasons:
+        if reason is not None:
+            raise Unsupported(reason)
 
 
 def _unwrap(held: Held) -> Held:

@@ -117,4 +117,4 @@ def test_what_no_function_takes_is_refused():
 
 
 def test_every_function_has_a_name_in_substrait():
-    assert set(BY_SUBSTRAIT_NAME.values()) == set(FUNCTIONS)
+    assert set(BY_SUBSTRAIT_NAME.values()) == {each.name for each in FUNCTIONS.values() if each.aliases}

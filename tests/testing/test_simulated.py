@@ -7,10 +7,12 @@ import pyarrow as pa
 import pytest
 
 from hybridq.errors import DeviceOutOfMemory
+from hybridq.plan.expressions import Literal
 from hybridq.testing.simulated import SimulatedGpuEngine
 from hybridq.types import Field
 
 SCHEMA = (Field("x", pa.int64()),)
+TRUE = Literal(pa.bool_(), True)
 
 
 class Block:
@@ -49,7 +51,7 @@ def table(rows: int) -> pa.Table:
 def test_frames_count_while_they_live():
     engine = SimulatedGpuEngine(2000, inner=Inner())
     frame = engine.from_arrow(table(100))
-    half = engine.filter(frame, None)
+    half = engine.filter(frame, TRUE)
     assert (half.rows, engine.memory.used, engine.memory.peak) == (50, 1200, 1200)
 
 
@@ -83,7 +85,7 @@ def test_speed_is_made_up_for_at_the_end_of_the_chunk():
     def seconds(speed: float) -> float:
         engine = SimulatedGpuEngine(10_000, speed, inner=Inner())
         start = time.perf_counter()
-        engine.to_arrow(engine.filter(engine.from_arrow(table(10)), None), SCHEMA)
+        engine.to_arrow(engine.filter(engine.from_arrow(table(10)), TRUE), SCHEMA)
         return time.perf_counter() - start
 
     assert seconds(0.25) > 0.075 > seconds(1)
@@ -99,4 +101,4 @@ def test_it_says_that_it_is_simulated_and_takes_only_its_own_frames():
     engine = SimulatedGpuEngine(1000, inner=Inner())
     assert engine.name == "simulated gpu"
     with pytest.raises(TypeError, match="not on the simulated GPU"):
-        engine.filter(Block(8), None)
+        engine.filter(Block(8), TRUE)

@@ -1,0 +1,82 @@
+"""Tells which engines can run a stage, and why others cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from hybridq.engines.support import aggregate_lacking, expression_lacking, operator_lacking, type_lacking
+from hybridq.errors import Unsupported
+from hybridq.physical.pipeline import BroadcastBuild, ProbeStep, Stage, StageSource
+from hybridq.plan.expressions import AggregateCall, Expression
+from hybridq.plan.nodes import ScanColumn
+from hybridq.topology import Kind
+
+
+def unsupported(stage: Stage, kind: Kind) -> str | None:
+    """Tell why an engine cannot run a stage's pipeline on its chunks.
+
+    Parameters
+    ----------
+    stage : Stage
+    kind : str
+        ``cpu`` or ``gpu``; a simulated GPU lacks what a real one lacks.
+
+    Returns
+    -------
+    str or None
+        The reason, naming the function, type or operator; ``None``: it can.
+    """
+    return _lacking((stage.pipeline, stage.builds), kind)
+
+
+def check_supported(stages: Sequence[Stage]) -> None:
+    """Check that each stage can run on some engine, and that the CPU engine can merge and finish it.
+
+    Raises
+    ------
+    Unsupported
+        The message names what no engine has, and the stage.
+    """
+    for stage in stages:
+        lacking = unsupported(stage, "cpu")
+        if lacking is not None and (on_gpu := unsupported(stage, "gpu")) is not None:
+            both = lacking if on_gpu == lacking else f"{lacking}, and {on_gpu}"
+            raise Unsupported(f"{both}: in stage {stage.id} ({stage.title})")
+        lacking = _lacking((stage.merge, stage.finish), "cpu")
+        if lacking is not None:
+            raise Unsupported(f"{lacking}, which merges: in stage {stage.id} ({stage.title})")
+
+
+def _lacking(value: object, kind: Kind) -> str | None:
+    return next((reason for part in _parts(value) if (reason := _part_lacking(part, kind)) is not None), None)
+
+
+def _part_lacking(part: Any, kind: Kind) -> str | None:
+    if isinstance(part, Expression):
+        return expression_lacking(kind, part)
+    if isinstance(part, AggregateCall):
+        return aggregate_lacking(kind, part)
+    if isinstance(part, ScanColumn):
+        return type_lacking(kind, part.type)
+    if isinstance(part, (StageSource, BroadcastBuild)):
+        reasons = (type_lacking(kind, field.type) for field in part.schema)
+        return next((reason for reason in reasons if reason is not None), None)
+    if isinstance(part, ProbeStep) and (reason := operator_lacking(kind, part.kind)) is not None:
+        return reason
+    return operator_lacking(kind, type(part).__name__)
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    """Yield what a pipeline is made of, however it is nested: steps, sinks, expressions, aggregates."""
+    if isinstance(value, tuple):
+        for item in value:
+            yield from _parts(item)
+    elif is_dataclass(value) and not isinstance(value, type):
+        yield value
+        for field in fields(value):
+            # Of tables and types there is nothing to compute.
+            content = getattr(value, field.name)
+            if isinstance(content, tuple) or is_dataclass(content):
+                yield from _parts(content)
