@@ -13,8 +13,8 @@ from hybridq.plan.expressions import AggregateCall, Expression
 from hybridq.types import is_decimal, is_floating, is_integer, is_string
 
 OPERATORS_LACKING: Mapping[str, str] = {}
-"""What the GPU engine lacks of steps and sinks (by the names of their classes) and of joins (by their kinds), each with the
-reason that reports give."""
+"""What the GPU engine lacks of steps and sinks (by the names of their classes) and of joins (by their kinds), each with
+the reason that reports give."""
 
 
 def type_lacking(data_type: pa.DataType) -> str | None:
