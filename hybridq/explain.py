@@ -147,8 +147,9 @@ def explain(
 def _explain_stage(
     stage: Stage, report: StageReport | None, engines: Mapping[str, str], analyzed: bool
 ) -> StageExplanation:
-    source = stage.pipeline.source
-    predicate = source.predicate if isinstance(source, TableSource) else None
+    branches = stage.branches
+    sources = [branch.pipeline.source for branch in branches]
+    predicates = [source.predicate for source in sources if isinstance(source, TableSource)]
     mode = report.mode if report is not None else "not run"
     return StageExplanation(
         id=stage.id,
@@ -156,9 +157,12 @@ def _explain_stage(
         mode=mode,
         engine=" + ".join(engines.get(kind, kind) for kind in KINDS.get(mode, ())),
         reason=report.reason if report is not None else "",
-        source=f"table {source.table}" if isinstance(source, TableSource) else f"stage {source.stage}",
-        predicate=None if predicate is None else str(predicate),
-        joins=tuple(_joins(stage, stage.pipeline)),
+        source=" and ".join(
+            f"table {source.table}" if isinstance(source, TableSource) else f"stage {source.stage}"
+            for source in sources
+        ),
+        predicate="; ".join(str(predicate) for predicate in predicates if predicate is not None) or None,
+        joins=tuple(join for branch in branches for join in _joins(branch, branch.pipeline)),
         input_rows=stage.input_rows,
         estimated_rows=stage.estimated_rows,
         estimated_bytes=stage.estimated_bytes,

@@ -235,7 +235,7 @@ class Driver:
         if chunk.rows:
             run.bytes_per_row = chunk.decoded_bytes / chunk.rows
         task, tables = run.task(state, self._query, self._executor.topic)
-        inputs = [self._output(stage) for stage in run.stage.dependencies]
+        inputs = [self._output(stage) for stage in run.stage.branch(chunk.branch).dependencies]
         self._executor.run_chunk(task, tables, inputs, kind, -run.stage.id)
 
     def _in_flight(self, kind: Kind) -> int:

@@ -77,6 +77,7 @@ def run_stage(engine: Engine, stage: Stage, chunk: Chunk, inputs: Mapping[int, p
     pyarrow.Table
         The chunk's partial result, of the sink's schema.
     """
+    stage = stage.branch(chunk.branch)
     builds: dict[int, BuildSide] = {}
     aligned = dict(chunk.aligned)
     for build in _in_order(stage.builds):

@@ -20,6 +20,7 @@ from hybridq.config import Config
 from hybridq.dispatch.progress import KindProgress
 from hybridq.dispatch.tasks import SOURCE, ChunkTask
 from hybridq.errors import ExecutionError
+from hybridq.physical.branches import BranchedSource, chunk_source
 from hybridq.physical.pipeline import AggregateMerge, AlignedBuild, Chunk, MemoryUnits, SortMerge, Stage, TableSource
 from hybridq.physical.units import ChunkSource
 from hybridq.placement.cost import PullPolicy
@@ -117,7 +118,7 @@ class StageRun:
     prefix: str
     report: StageReport
     status: Literal["waiting", "running", "done"] = "waiting"
-    source: ChunkSource | None = None
+    source: ChunkSource | BranchedSource | None = None
     blob: bytes = b""
     started: float = 0.0
     running: dict[str, ChunkState] = field(default_factory=dict)
@@ -137,9 +138,10 @@ class StageRun:
 
     def start(self, catalog: Catalog, config: Config) -> None:
         """Begin: the stages that this one depends on are done."""
-        self.source = ChunkSource(self.stage, catalog, config)
+        self.source = chunk_source(self.stage, catalog, config)
         # A constant table travels in its chunk, not in every task.
-        self.blob = pickle.dumps(replace(self.stage, values=None))
+        more = tuple(replace(branch, values=None) for branch in self.stage.more)
+        self.blob = pickle.dumps(replace(self.stage, values=None, more=more))
         self.status = "running"
         self.started = time.perf_counter()
 
@@ -190,17 +192,20 @@ class StageRun:
     def task(self, state: ChunkState, query: str, topic: str) -> tuple[ChunkTask, list[pa.Table]]:
         """Return the order to run a chunk, and the tables that it needs besides earlier stages' outputs."""
         chunk, tables, places = state.chunk, [], []
-        sources = {build.id: build.pipeline.source for build in self.stage.builds if isinstance(build, AlignedBuild)}
-        sources[SOURCE] = self.stage.pipeline.source
+        stage = self.stage.branch(chunk.branch)
+        sources = {build.id: build.pipeline.source for build in stage.builds if isinstance(build, AlignedBuild)}
+        sources[SOURCE] = stage.pipeline.source
         for place, piece in [(SOURCE, chunk.source), *chunk.aligned]:
             source = sources[place]
             if isinstance(piece, MemoryUnits) and isinstance(source, TableSource):
                 places.append(place)
-                tables.append(piece.table.select([column.source for column in source.columns]))
+                # A table without columns would lose its rows on the way.
+                read = [column.source for column in source.columns] or piece.table.column_names[:1]
+                tables.append(piece.table.select(read))
         if tables:
             aligned = tuple((build, _without_table(piece)) for build, piece in chunk.aligned)
             chunk = replace(chunk, source=_without_table(chunk.source), aligned=aligned)
-        inputs = self.stage.dependencies
+        inputs = stage.dependencies
         task = ChunkTask(query, topic, state.key, self.blob, chunk, state.kind, state.complete, tuple(places), inputs)
         return task, tables
 
@@ -323,7 +328,7 @@ class StageRun:
         if self.source is None or self.stopped_early:
             return
         merged = sum(part.source_rows for part in self.parts)
-        if merged != self.source.total_rows and self.stage.values is None:
+        if merged != self.source.total_rows and (self.stage.values is None or self.stage.more):
             raise ExecutionError(
                 f"stage {self.stage.id} ({self.stage.title}): {merged} rows came back of {self.source.total_rows}"
             )

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
 import pyarrow as pa
 
 from hybridq.errors import PlanFormatError, Unsupported
 from hybridq.frontend.coercion import cast_to
-from hybridq.plan.expressions import Call, Expression, Literal, columns_of, conjunction, conjuncts
+from hybridq.plan.expressions import (
+    Call,
+    Column,
+    Expression,
+    Literal,
+    NamedExpression,
+    columns_of,
+    conjunction,
+    conjuncts,
+)
 from hybridq.plan.functions import common_type
-from hybridq.plan.nodes import Join, JoinKind, Limit, Node
+from hybridq.plan.naming import expression_name, unique_name
+from hybridq.plan.nodes import Join, JoinKind, Limit, Node, Project
 from hybridq.types import average_type, is_decimal, is_floating, is_integer, sum_type
 
 
@@ -19,26 +33,76 @@ def join_node(left: Node, right: Node, kind: JoinKind, condition: Expression | N
     keys: list[tuple[Expression, Expression]] = []
     rest: list[Expression] = []
     for part in () if condition is None else conjuncts(condition):
-        pair = _key_pair(part, left_names, right_names)
-        if pair is not None:
-            keys.append(pair)
+        pairs = _key_pairs(part, left_names, right_names)
+        if pairs:
+            keys += pairs
         elif not is_true(part):
             rest.append(part)
     left_keys, right_keys = tuple(pair[0] for pair in keys), tuple(pair[1] for pair in keys)
     return Join(left, right, kind, left_keys, right_keys, conjunction(tuple(rest)), null_aware)
 
 
-def _key_pair(part: Expression, left: set[str], right: set[str]) -> tuple[Expression, Expression] | None:
-    if not (isinstance(part, Call) and part.function == "equal"):
-        return None
+def with_columns(node: Node, columns: Sequence[Column]) -> Node:
+    """Return a node whose columns are exactly these, in order; a repeated column gets a second name."""
+    if tuple(field.name for field in node.schema) == tuple(column.name for column in columns):
+        return node
+    items: dict[str, NamedExpression] = {}
+    for column in columns:
+        name = unique_name(expression_name(column), items)
+        items[name] = NamedExpression(name, column)
+    return Project(node, tuple(items.values()))
+
+
+def _key_pairs(part: Expression, left: set[str], right: set[str]) -> list[tuple[Expression, Expression]]:
+    """Return the pairs of keys, a left one and a right one each, whose equality a condition is; none if it is not."""
+    if not (isinstance(part, Call) and part.function in ("equal", "is_not_distinct_from")):
+        return []
     first, second = part.arguments
     if columns_of(first) <= right and columns_of(second) <= left:
         first, second = second, first
     first_columns, second_columns = columns_of(first), columns_of(second)
     if not (first_columns and second_columns and first_columns <= left and second_columns <= right):
-        return None
+        return []
     data_type = common_type(first.type, second.type)
-    return None if data_type is None else (cast_to(first, data_type), cast_to(second, data_type))
+    if data_type is None:
+        return []
+    pair = cast_to(first, data_type), cast_to(second, data_type)
+    return [pair] if part.function == "equal" else _null_safe(*pair)
+
+
+def _null_safe(left: Expression, right: Expression) -> list[tuple[Expression, Expression]]:
+    """Return keys that are equal where both are NULL too: whether they are NULL, and their values without NULL."""
+    filler = _filler(left.type)
+    if filler is None:
+        return []
+    found: list[tuple[Expression, Expression]] = []
+    for function, data_type, others in (
+        ("is_null", pa.bool_(), ()),
+        ("coalesce", left.type, (Literal(left.type, filler),)),
+    ):
+        found.append((Call(data_type, function, (left, *others)), Call(data_type, function, (right, *others))))
+    return found
+
+
+def _filler(data_type: pa.DataType) -> object | None:
+    """Return some value of a type; ``None`` for types that have no constants here."""
+    if pa.types.is_boolean(data_type):
+        return False
+    if is_integer(data_type):
+        return 0
+    if is_floating(data_type):
+        return 0.0
+    if is_decimal(data_type):
+        return Decimal(0)
+    if pa.types.is_string(data_type):
+        return ""
+    if pa.types.is_binary(data_type):
+        return b""
+    if pa.types.is_date32(data_type):
+        return date(1970, 1, 1)
+    if pa.types.is_timestamp(data_type):
+        return datetime(1970, 1, 1, tzinfo=None if data_type.tz is None else UTC)
+    return None
 
 
 def limit_node(node: Node, offset: int, count: int | None) -> Limit:

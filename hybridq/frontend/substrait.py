@@ -11,11 +11,10 @@ from google.protobuf import json_format
 from substrait.proto import Plan as SubstraitPlan
 
 from hybridq.errors import PlanFormatError, Unsupported
+from hybridq.frontend.construction import with_columns
 from hybridq.frontend.substrait_messages import parse, upgrade_json
 from hybridq.frontend.substrait_relations import Relation, RelationTranslator
-from hybridq.plan.expressions import NamedExpression
-from hybridq.plan.naming import expression_name, unique_name
-from hybridq.plan.nodes import Node, Plan, Project
+from hybridq.plan.nodes import Node, Plan
 from hybridq.types import Schema
 
 DEEPEST_JSON = 2000
@@ -138,10 +137,4 @@ def _translate(message: Any, tables: Mapping[str, Schema], null_aware: Iterator[
 
 def rooted(relation: Relation) -> Node:
     """Return a node whose columns are exactly the relation's, in order; a repeated column gets a second name."""
-    if tuple(field.name for field in relation.node.schema) == tuple(column.name for column in relation.fields):
-        return relation.node
-    items: dict[str, NamedExpression] = {}
-    for column in relation.fields:
-        name = unique_name(expression_name(column), items)
-        items[name] = NamedExpression(name, column)
-    return Project(relation.node, tuple(items.values()))
+    return with_columns(relation.node, relation.fields)

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from hybridq.errors import PlanFormatError, Unsupported
+from hybridq.frontend import set_operations
 from hybridq.frontend.construction import aggregate_type, is_true, join_node, limit_node
 from hybridq.frontend.substrait_expressions import ExpressionTranslator, column_at
 from hybridq.frontend.substrait_reads import read_table, read_values
@@ -34,7 +35,6 @@ DEEPEST_PLAN = 150
 """Levels of relations that a plan may have."""
 
 _UNSUPPORTED = {
-    "set": "UNION, and other set operations",
     "window": "window functions (OVER)",
     "lateral_join": "a lateral join",
     "expand": "grouping sets (ROLLUP, CUBE)",
@@ -47,6 +47,11 @@ _JOINS: dict[int, tuple[JoinKind, bool]] = {
     1: ("inner", False), 2: ("full", False), 3: ("left", False), 4: ("left", True),
     5: ("semi", False), 6: ("anti", False), 8: ("semi", True), 9: ("anti", True),
 }  # fmt: skip
+_SETS = {
+    1: ("except", True), 7: ("except", False), 2: ("except", True), 3: ("intersect", True), 4: ("intersect", True),
+    8: ("intersect", False), 5: ("union", True), 6: ("union", False),
+}  # fmt: skip
+"""Substrait's set operations; those named after the primary input and after multisets are the same for two inputs."""
 _SORTS = {1: (False, True), 2: (False, False), 3: (True, True), 4: (True, False)}
 _AGGREGATES = {"sum": "sum", "count": "count", "avg": "avg", "mean": "avg", "min": "min", "max": "max"}
 
@@ -177,6 +182,32 @@ class RelationTranslator:
             predicate = self._condition(body.post_join_filter, relation.fields)
             return Relation(Filter(node, predicate), relation.fields)
         return relation
+
+    def _set(self, body: Any, depth: int) -> Relation:
+        if body.op not in _SETS:
+            raise Unsupported("a set operation of no kind is not supported")
+        kind, distinct_rows = _SETS[body.op]
+        if not body.inputs:
+            raise PlanFormatError("the plan has a set operation without inputs")
+        if kind != "union" and len(body.inputs) != 2:
+            raise Unsupported("INTERSECT and EXCEPT of other than two inputs at once are not supported: nest them")
+        relations = [self.translate(part, depth) for part in body.inputs]
+        inputs = [(relation.node, relation.fields) for relation in relations]
+        if not relations[0].fields and (distinct_rows or kind != "union"):
+            raise Unsupported("UNION, INTERSECT and EXCEPT of inputs without columns are not supported")
+        node: Node
+        if kind == "union":
+            node = set_operations.union_all(inputs)
+        elif distinct_rows:
+            node = set_operations.matched(inputs[0], inputs[1], kept=kind == "intersect")
+        else:
+            raise Unsupported(f"{kind.upper()} ALL is not supported yet")
+        for position, field in enumerate(node.schema):
+            if any(self.expressions.is_widened(relation.fields[position]) for relation in relations):
+                self.expressions.widened.add(field.name)
+        if distinct_rows:
+            node = set_operations.distinct(node)
+        return Relation(node, set_operations.columns_of_node(node))
 
     def _cross(self, body: Any, depth: int) -> Relation:
         left = self.translate(body.left, depth)

@@ -68,8 +68,23 @@ def _plain_column(expression: Expression) -> str | None:
 
 
 @dataclass(slots=True)
+class OpenUnion:
+    """Several pipelines with the same columns at their ends, which can still take filters and projections.
+
+    Attributes
+    ----------
+    parts : list of OpenPipeline
+    """
+
+    parts: list[OpenPipeline]
+    schema: Schema
+    rows: float
+    bytes: float
+
+
+@dataclass(slots=True)
 class OpenMerge:
-    """A pipeline that ends in a sink and a merge, which can still take finishing steps.
+    """Pipelines that end in one sink and a merge, which can still take finishing steps.
 
     Attributes
     ----------
@@ -77,7 +92,7 @@ class OpenMerge:
         After the finishing steps.
     """
 
-    pipeline: OpenPipeline
+    pipeline: OpenPipeline | OpenUnion
     sink: Sink
     merge: Merge
     schema: Schema
@@ -87,7 +102,7 @@ class OpenMerge:
     early_stop: int | None = None
 
 
-Fragment = OpenPipeline | OpenMerge
+Fragment = OpenPipeline | OpenUnion | OpenMerge
 
 
 @dataclass(slots=True)

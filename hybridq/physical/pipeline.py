@@ -6,7 +6,7 @@ which runs it on its engine (``hybridq.dispatch.tasks``).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -76,6 +76,8 @@ class Chunk:
         Totals over ``source`` and ``aligned``.
     decoded_bytes : int
         Estimated size of all columns once they are decoded.
+    branch : int
+        Which of the stage's branches reads it (``Stage.branch``).
     """
 
     id: int
@@ -85,6 +87,7 @@ class Chunk:
     rows: int = 0
     bytes: int = 0
     decoded_bytes: int = 0
+    branch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,6 +320,18 @@ FinishStep = FilterStep | ProjectStep | FinishSort | FinishLimit
 
 
 @dataclass(frozen=True, slots=True)
+class Branch:
+    """Another input of a stage (UNION ALL): its pipeline ends in the same sink as the stage's own.
+
+    ``pipeline``, ``builds`` and ``values`` are as in ``Stage``.
+    """
+
+    pipeline: Pipeline
+    builds: tuple[Build, ...] = ()
+    values: pa.Table | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Stage:
     """One pipeline over all chunks of one input, plus the merge of its partial results.
 
@@ -342,6 +357,8 @@ class Stage:
         LIMIT without ORDER BY: no more chunks are needed once the finished prefix of chunks has this many rows.
     values : pyarrow.Table or None
         A constant input: the stage's only chunk is this table, whose columns the source names.
+    more : tuple of Branch
+        Further inputs, whose chunks come after those of ``pipeline`` and flow into the same sink.
     """
 
     id: int
@@ -356,10 +373,27 @@ class Stage:
     title: str
     early_stop: int | None = None
     values: pa.Table | None = None
+    more: tuple[Branch, ...] = ()
+
+    @property
+    def branches(self) -> tuple[Stage, ...]:
+        """Return for each input the stage as if it were the only one."""
+        return tuple(self.branch(index) for index in range(1 + len(self.more)))
+
+    def branch(self, index: int) -> Stage:
+        """Return the stage as if one input were the only one: 0 is ``pipeline``, others are in ``more``."""
+        if not self.more:
+            return self
+        if index == 0:
+            return replace(self, more=())
+        other = self.more[index - 1]
+        return replace(self, pipeline=other.pipeline, builds=other.builds, values=other.values, more=())
 
     @property
     def dependencies(self) -> tuple[int, ...]:
         """Return the ids of the stages whose output this one reads."""
+        if self.more:
+            return tuple(dict.fromkeys(stage for branch in self.branches for stage in branch.dependencies))
         found = [build.stage for build in self.builds if isinstance(build, BroadcastBuild)]
         if isinstance(self.pipeline.source, StageSource):
             found.insert(0, self.pipeline.source.stage)

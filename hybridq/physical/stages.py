@@ -8,6 +8,7 @@ Join or another Aggregate needs them as input of a stage of its own.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import singledispatchmethod
 
@@ -18,10 +19,11 @@ from hybridq.config import Config
 from hybridq.errors import Unsupported
 from hybridq.physical import fragments
 from hybridq.physical.decompose import decompose
-from hybridq.physical.fragments import Fragment, OpenMerge, OpenPipeline, PendingBuild
+from hybridq.physical.fragments import Fragment, OpenMerge, OpenPipeline, OpenUnion, PendingBuild
 from hybridq.physical.pipeline import (
     AggregateMerge,
     AlignedBuild,
+    Branch,
     BroadcastBuild,
     Build,
     CollectSink,
@@ -140,7 +142,7 @@ class _Planner:
 
     @lower.register
     def _(self, node: nodes.Aggregate) -> Fragment:
-        pipeline = self._as_pipeline(self.lower(node.input))
+        pipeline = self._as_input(self.lower(node.input))
         parts = decompose(node.aggregates)
         group_fields = tuple(Field(item.name, item.expression.type) for item in node.groups)
         partial_schema = group_fields + tuple(Field(call.name, call.type) for call in parts.partial)
@@ -185,11 +187,22 @@ class _Planner:
         merged.finish.append(FinishLimit(node.offset, node.count))
         return merged
 
+    @lower.register
+    def _(self, node: nodes.Union) -> Fragment:
+        parts: list[OpenPipeline] = []
+        for child in node.parts:
+            fragment = self.lower(child)
+            inner = fragment.parts if isinstance(fragment, OpenUnion) else [self._as_pipeline(fragment)]
+            for part in inner:
+                columns = zip(node.schema, child.schema, strict=True)
+                renamed = tuple(NamedExpression(own.name, Column(old.type, old.name)) for own, old in columns)
+                part.steps.append(ProjectStep(renamed))
+                part.schema = node.schema
+            parts += inner
+        return OpenUnion(parts, node.schema, *self._estimate(node))
+
     def _step(self, fragment: Fragment, step: FilterStep | ProjectStep, node: nodes.Node) -> Fragment:
-        if isinstance(fragment, OpenMerge):
-            fragment.finish.append(step)
-        else:
-            fragment.steps.append(step)
+        _append(fragment, step)
         fragment.schema = node.schema
         fragment.rows, fragment.bytes = self._estimate(node)
         return fragment
@@ -206,11 +219,7 @@ class _Planner:
             return fragment, tuple(key.name for key in keys if isinstance(key, Column))
         named = [NamedExpression(f"key {i}: {key}", key) for i, key in enumerate(keys)]
         computed = [item for item in named if not isinstance(item.expression, Column)]
-        step = ProjectStep(fragments.identity(fragment.schema) + tuple(computed))
-        if isinstance(fragment, OpenMerge):
-            fragment.finish.append(step)
-        else:
-            fragment.steps.append(step)
+        _append(fragment, ProjectStep(fragments.identity(fragment.schema) + tuple(computed)))
         fragment.schema += tuple(Field(item.name, item.expression.type) for item in computed)
         return fragment, tuple(
             item.expression.name if isinstance(item.expression, Column) else item.name for item in named
@@ -263,8 +272,12 @@ class _Planner:
 
     # --- closing: open fragments become stages ---------------------------------------------------------------------
 
+    def _as_input(self, fragment: Fragment) -> OpenPipeline | OpenUnion:
+        """Return what a sink can end; a merge becomes a stage of its own that a pipeline reads."""
+        return fragment if isinstance(fragment, OpenUnion) else self._as_pipeline(fragment)
+
     def _as_pipeline(self, fragment: Fragment) -> OpenPipeline:
-        """Return an open pipeline; a merge becomes a stage of its own that the pipeline reads."""
+        """Return an open pipeline; a merge or a union becomes a stage of its own that the pipeline reads."""
         if isinstance(fragment, OpenPipeline):
             return fragment
         schema, rows, size = fragment.schema, fragment.rows, fragment.bytes
@@ -273,35 +286,43 @@ class _Planner:
 
     def close(self, fragment: Fragment, schema: Schema) -> int:
         """Make a stage of a fragment, with the columns of ``schema`` as its output, and return its id."""
-        if isinstance(fragment, OpenPipeline):
+        if not isinstance(fragment, OpenMerge):
             merge = ConcatenateMerge(schema)
             fragment = OpenMerge(fragment, CollectSink(schema), merge, schema, fragment.rows, fragment.bytes)
         elif fragment.schema != schema:
             fragment.finish.append(ProjectStep(fragments.identity(schema)))
-        pipeline, builds = self._close_pipeline(fragment.pipeline, fragment.sink)
-        source = pipeline.source
-        input_rows = 0
-        if isinstance(fragment.pipeline.source, TableSource) and not isinstance(
-            fragment.pipeline.source, _ValuesSource
-        ):
-            input_rows = sum(unit.rows for unit in surviving_units(fragment.pipeline.source, self._catalog))
-        values = fragment.pipeline.source.values if isinstance(fragment.pipeline.source, _ValuesSource) else None
+        inputs = fragment.pipeline.parts if isinstance(fragment.pipeline, OpenUnion) else [fragment.pipeline]
+        branches = [self._close_branch(part, fragment.sink) for part in inputs]
         stage = Stage(
             id=len(self.stages),
-            pipeline=pipeline,
-            builds=builds,
+            pipeline=branches[0].pipeline,
+            builds=branches[0].builds,
             merge=fragment.merge,
             finish=tuple(fragment.finish),
             schema=schema,
             estimated_rows=max(round(fragment.rows), 0),
             estimated_bytes=max(round(fragment.bytes), 0),
-            input_rows=input_rows if values is None else values.num_rows,
-            title=_title(source, pipeline, builds, fragment),
+            input_rows=sum(self._input_rows(part) for part in inputs),
+            title=_title(branches, fragment),
             early_stop=fragment.early_stop,
-            values=values,
+            values=branches[0].values,
+            more=tuple(branches[1:]),
         )
         self.stages.append(stage)
         return stage.id
+
+    def _input_rows(self, pipeline: OpenPipeline) -> int:
+        """Return the rows of all units that a pipeline reads; an earlier stage's output does not count."""
+        if isinstance(pipeline.source, _ValuesSource):
+            return int(pipeline.source.values.num_rows)
+        if isinstance(pipeline.source, TableSource):
+            return sum(unit.rows for unit in surviving_units(pipeline.source, self._catalog))
+        return 0
+
+    def _close_branch(self, pipeline: OpenPipeline, sink: Sink) -> Branch:
+        """Close one input of a stage."""
+        closed, builds = self._close_pipeline(pipeline, sink)
+        return Branch(closed, builds, pipeline.source.values if isinstance(pipeline.source, _ValuesSource) else None)
 
     def _close_pipeline(self, pipeline: OpenPipeline, sink: Sink) -> tuple[Pipeline, tuple[Build, ...]]:
         """Prune a pipeline's columns and close its build sides."""
@@ -352,23 +373,20 @@ def _sink_columns(sink: Sink) -> frozenset[str]:
     return needed
 
 
-def _title(
-    source: TableSource | StageSource, pipeline: Pipeline, builds: tuple[Build, ...], fragment: OpenMerge
-) -> str:
+def _append(fragment: Fragment, step: FilterStep | ProjectStep) -> None:
+    """Put a step at the end of a fragment, or at the end of each of its pipelines."""
+    if isinstance(fragment, OpenMerge):
+        fragment.finish.append(step)
+        return
+    for part in fragment.parts if isinstance(fragment, OpenUnion) else [fragment]:
+        part.steps.append(step)
+        if part is not fragment and isinstance(step, ProjectStep):
+            part.schema = tuple(Field(item.name, item.expression.type) for item in step.expressions)
+
+
+def _title(branches: Sequence[Branch], fragment: OpenMerge) -> str:
     """Describe a stage in one line."""
-    words = [f"scan {source.table}" if isinstance(source, TableSource) else f"read stage {source.stage}"]
-    by_id = {build.id: build for build in builds}
-    for step in pipeline.steps:
-        if isinstance(step, FilterStep):
-            words.append("filter")
-        elif isinstance(step, ProbeStep):
-            build = by_id[step.build]
-            if isinstance(build, BroadcastBuild):
-                words.append(f"{step.kind} join stage {build.stage} (broadcast)")
-            else:
-                inner = build.pipeline.source
-                table = inner.table if isinstance(inner, TableSource) else "?"
-                words.append(f"{step.kind} join {table} (aligned on {build.build_column})")
+    words = [" union ".join(", ".join(_input_words(branch)) for branch in branches)]
     sink = fragment.sink
     if isinstance(sink, PartialAggregateSink):
         words.append("aggregate")
@@ -384,3 +402,21 @@ def _title(
         elif isinstance(finish, FinishLimit):
             words.append("limit")
     return ", ".join(words)
+
+
+def _input_words(branch: Branch) -> list[str]:
+    """Describe what one input of a stage reads and how its rows are joined."""
+    source, by_id = branch.pipeline.source, {build.id: build for build in branch.builds}
+    words = [f"scan {source.table}" if isinstance(source, TableSource) else f"read stage {source.stage}"]
+    for step in branch.pipeline.steps:
+        if isinstance(step, FilterStep):
+            words.append("filter")
+        elif isinstance(step, ProbeStep):
+            build = by_id[step.build]
+            if isinstance(build, BroadcastBuild):
+                words.append(f"{step.kind} join stage {build.stage} (broadcast)")
+            else:
+                inner = build.pipeline.source
+                table = inner.table if isinstance(inner, TableSource) else "?"
+                words.append(f"{step.kind} join {table} (aligned on {build.build_column})")
+    return words

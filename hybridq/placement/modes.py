@@ -157,7 +157,7 @@ def _automatic(stage: Stage, slots: Mapping[Kind, int], config: Config) -> Decis
         return Decision(stage.id, "EXEC_CPU", "the cluster has no GPU worker")
     if not slots.get("cpu"):
         return Decision(stage.id, "EXEC_GPU", "the cluster has no CPU worker")
-    if not isinstance(stage.pipeline.source, TableSource):
+    if not any(isinstance(branch.pipeline.source, TableSource) for branch in stage.branches):
         return Decision(stage.id, "EXEC_CPU", "its input is the result of an earlier stage, one chunk on a CPU worker")
     if stage.input_rows <= config.cpu_chunk_rows:
         return Decision(

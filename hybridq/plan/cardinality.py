@@ -178,6 +178,10 @@ class Estimator:
             return max(inner, left, right)
         return inner
 
+    @_rows_of.register
+    def _(self, node: nodes.Union) -> float:
+        return sum(self.rows(part) for part in node.parts)
+
     def _matched_share(self, node: nodes.Join, pairs: Sequence[tuple[Expression, Expression]]) -> float:
         """Return the share of left rows that have a match on the right."""
         if not pairs:
@@ -266,6 +270,25 @@ class Estimator:
                     return replace(profile, distinct=max(min(profile.distinct, rows), 1.0))
                 return unknown_profile(call.type, value_width(call.type), rows)
         raise KeyError(column)
+
+    @_profile_of.register
+    def _(self, node: nodes.Union, column: str) -> ColumnProfile:
+        position = node.names.index(column)
+        profiles = [self.profile(part, part.schema[position].name) for part in node.parts]
+        ends = [(profile.minimum, profile.maximum) for profile in profiles]
+        known = all(low is not None and high is not None for low, high in ends)
+        rows = self.rows(node)
+        nulls = sum(p.null_fraction * self.rows(part) for p, part in zip(profiles, node.parts, strict=True))
+        return replace(
+            profiles[0],
+            # Inputs mostly share their values; where they do not, there are no more than all together.
+            distinct=max(min(max(profile.distinct for profile in profiles), rows), 1.0),
+            domain=max(profile.domain for profile in profiles),
+            minimum=min(low for low, _ in ends) if known else None,
+            maximum=max(high for _, high in ends) if known else None,
+            null_fraction=min(nulls / rows, 1.0),
+            width=max(profile.width for profile in profiles),
+        )
 
     def _side_profile(self, node: nodes.Join, column: str) -> ColumnProfile:
         """Profile a column of a join's sides, right ones of semi and anti joins included."""

@@ -320,6 +320,38 @@ class TopK(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class Union(Node):
+    """All rows of several inputs, which have columns of the same types in the same order (UNION ALL).
+
+    Attributes
+    ----------
+    parts : tuple of Node
+        At least one.
+    names : tuple of str
+        Of the output columns, by position.
+    """
+
+    parts: tuple[Node, ...]
+    names: tuple[str, ...]
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return self.parts
+
+    @property
+    def schema(self) -> Schema:
+        types = (item.type for item in self.parts[0].schema)
+        return tuple(Field(name, data_type) for name, data_type in zip(self.names, types, strict=True))
+
+    def with_inputs(self, inputs: tuple[Node, ...]) -> Node:
+        return Union(inputs, self.names)
+
+    @property
+    def label(self) -> str:
+        return f"Union {', '.join(self.names)}"
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A whole query: its root node and the names that its columns have in the answer (which may repeat)."""
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from hybridq.plan.expressions import AggregateCall, Column, Expression, NamedExpression, substitute
 from hybridq.plan.naming import bounded, expression_name, unique_name
-from hybridq.plan.nodes import Aggregate, Join, Node, Project, Scan, Values
+from hybridq.plan.nodes import Aggregate, Join, Node, Project, Scan, Union, Values
 from hybridq.plan.rules.helpers import is_identity, map_expressions
 
 
@@ -52,6 +52,8 @@ class _Renamer:
             return self._values(node)
         if isinstance(node, Join):
             return self._join(node, taken)
+        if isinstance(node, Union):
+            return self._union(node, taken)
         (child,) = node.inputs
         below, names = self.rename(child, taken)
         changed = map_expressions(node.with_inputs((below,)), lambda expression: substitute(expression, names))
@@ -88,6 +90,16 @@ class _Renamer:
         renamed = [f"{alias}.{position}" for position in range(1, len(fields) + 1)]
         names: _Names = {field.name: Column(field.type, name) for field, name in zip(fields, renamed, strict=True)}
         return Values(node.table.rename_columns(renamed)), names
+
+    def _union(self, node: Union, taken: frozenset[str]) -> tuple[Node, _Names]:
+        parts = tuple(self.rename(part, frozenset())[0] for part in node.parts)
+        used = set(taken)
+        renamed: list[str] = []
+        for item in parts[0].schema:
+            renamed.append(unique_name(item.name, used))
+            used.add(renamed[-1])
+        made: _Names = {field.name: Column(field.type, name) for field, name in zip(node.schema, renamed, strict=True)}
+        return Union(parts, tuple(renamed)), made
 
     def _join(self, node: Join, taken: frozenset[str]) -> tuple[Node, _Names]:
         left, left_names = self.rename(node.left, taken)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import singledispatch
 
 from hybridq.plan.expressions import columns_of
-from hybridq.plan.nodes import Aggregate, Join, Node, Project, Scan, Sort, TopK
+from hybridq.plan.nodes import Aggregate, Join, Node, Project, Scan, Sort, TopK, Union
 from hybridq.plan.rules.helpers import names_of, passing, read_by
 
 Needed = frozenset[str]
@@ -95,6 +95,22 @@ def _(node: Join, needed: Needed) -> Node:
     left = _prune(node.left, below & names_of(node.left.schema))
     right = _exact(node.right, _of(below, node.right))
     return _over(node, (left, right))
+
+
+@_prune.register
+def _(node: Union, needed: Needed) -> Node:
+    kept = [position for position, name in enumerate(node.names) if name in needed]
+    parts = tuple(_by_position(part, kept) for part in node.parts)
+    if len(kept) == len(node.names) and all(a is b for a, b in zip(parts, node.parts, strict=True)):
+        return node
+    return Union(parts, tuple(node.names[position] for position in kept))
+
+
+def _by_position(node: Node, positions: Sequence[int]) -> Node:
+    """Prune a node to the columns at some positions, in that order."""
+    wanted = tuple(node.schema[position] for position in positions)
+    pruned = _prune(node, names_of(wanted))
+    return pruned if pruned.schema == wanted else Project(pruned, passing(wanted))
 
 
 def _of(needed: Collection[str], node: Node) -> Needed:

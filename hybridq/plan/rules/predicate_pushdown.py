@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import singledispatch
 
-from hybridq.plan.expressions import Expression, columns_of, conjunction, conjuncts, substitute
-from hybridq.plan.nodes import Aggregate, Filter, Join, Node, Project, Scan, Sort
+from hybridq.plan.expressions import Column, Expression, columns_of, conjunction, conjuncts, substitute
+from hybridq.plan.nodes import Aggregate, Filter, Join, Node, Project, Scan, Sort, Union
 from hybridq.plan.rules.helpers import can_fail, filtered, inlined, key_pair, names_of, values_of
 
 Predicates = tuple[Expression, ...]
@@ -16,9 +16,9 @@ Predicates = tuple[Expression, ...]
 def predicate_pushdown(root: Node) -> Node:
     """Move predicates down to the scans, and equalities between the sides of a join into its keys.
 
-    Predicates pass Projects, Sorts, group keys and the sides of joins that they cannot pad, but no LIMIT. One that may
-    fail (division, narrowing casts) stays where it is, so that it sees no row that another condition or a join would
-    have kept from it.
+    Predicates pass Projects, Sorts, UNION ALL, group keys and the sides of joins that they cannot pad, but no LIMIT.
+    One that may fail (division, narrowing casts) stays where it is, so that it sees no row that another condition or a
+    join would have kept from it.
 
     >>> import pyarrow as pa
     >>> from hybridq.plan.expressions import Call, Column, Literal
@@ -100,6 +100,18 @@ def _(node: Aggregate, predicates: Predicates) -> Node:
             above.append(predicate)
     child = _push(node.input, tuple(below))
     return filtered(node if child is node.input else replace(node, input=child), above)
+
+
+@_push.register
+def _(node: Union, predicates: Predicates) -> Node:
+    parts = []
+    for part in node.parts:
+        columns: dict[str, Expression] = {
+            name: Column(item.type, item.name) for name, item in zip(node.names, part.schema, strict=True)
+        }
+        parts.append(_push(part, tuple(substitute(predicate, columns) for predicate in predicates)))
+    same = all(new is old for new, old in zip(parts, node.parts, strict=True))
+    return node if same else Union(tuple(parts), node.names)
 
 
 @_push.register

@@ -1,0 +1,71 @@
+"""Handing out the chunks of a stage that has several inputs (UNION ALL)."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+from hybridq.catalog import Catalog
+from hybridq.config import Config
+from hybridq.physical.pipeline import Chunk, Stage
+from hybridq.physical.units import ChunkSource
+
+
+def chunk_source(stage: Stage, catalog: Catalog, config: Config) -> ChunkSource | BranchedSource:
+    """Return what hands out a stage's input."""
+    return BranchedSource(stage, catalog, config) if stage.more else ChunkSource(stage, catalog, config)
+
+
+class BranchedSource:
+    """Hands out the chunks of all of a stage's inputs, one input after the other, as ``ChunkSource`` does for one.
+
+    Parameters
+    ----------
+    stage : Stage
+    catalog : Catalog
+    config : Config
+    """
+
+    def __init__(self, stage: Stage, catalog: Catalog, config: Config) -> None:
+        branches = stage.branches
+        self._sources = [ChunkSource(branch, catalog, config) for branch in branches]
+        # A constant table is no unit of a registered one, and its rows count all the same.
+        self._values_rows = sum(int(branch.values.num_rows) for branch in branches if branch.values is not None)
+        self._ids = itertools.count()
+        self._originals: dict[int, Chunk] = {}
+
+    @property
+    def total_rows(self) -> int:
+        """Return the source rows of all chunks (those of earlier stages' output do not count)."""
+        return sum(source.total_rows for source in self._sources) + self._values_rows
+
+    @property
+    def remaining_rows(self) -> int:
+        """Return the source rows not handed out yet."""
+        return sum(source.remaining_rows for source in self._sources)
+
+    @property
+    def exhausted(self) -> bool:
+        """Tell whether nothing is left to take."""
+        return all(source.exhausted for source in self._sources)
+
+    def take(self, rows: int) -> Chunk | None:
+        """Return the next chunk of about ``rows`` rows; ``None`` at the end."""
+        for branch, source in enumerate(self._sources):
+            chunk = source.take(rows)
+            if chunk is not None:
+                return self._own(chunk, branch)
+        return None
+
+    def halve(self, chunk: Chunk) -> tuple[Chunk, Chunk] | None:
+        """Split a chunk in two of about equal rows; ``None`` where it is a single unit."""
+        halves = self._sources[chunk.branch].halve(self._originals[chunk.id])
+        if halves is None:
+            return None
+        return self._own(halves[0], chunk.branch), self._own(halves[1], chunk.branch)
+
+    def _own(self, chunk: Chunk, branch: int) -> Chunk:
+        """Number a chunk among all inputs' chunks; it sorts after those of earlier inputs."""
+        number = next(self._ids)
+        self._originals[number] = chunk
+        return replace(chunk, id=number, order=(branch, *chunk.order), branch=branch)
