@@ -15,7 +15,7 @@ from hybridq.topology import Kind
 
 
 def unsupported(stage: Stage, kind: Kind) -> str | None:
-    """Tell why an engine cannot run a stage's pipeline on its chunks.
+    """Tell why an engine cannot run a stage's pipelines on its chunks.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ def unsupported(stage: Stage, kind: Kind) -> str | None:
     str or None
         The reason, naming the function, type or operator; ``None``: it can.
     """
-    return _lacking((stage.pipeline, stage.builds), kind)
+    return _lacking((stage.pipeline, stage.builds, stage.more), kind)
 
 
 def check_supported(stages: Sequence[Stage]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hybridq.errors import Unsupported
 from hybridq.frontend.sql import export_substrait, plan_sql
 from hybridq.plan.expressions import Call, Case, In, Literal
-from hybridq.plan.nodes import Aggregate, Filter, Join, Limit, Project, Scan, Sort, Values, walk
+from hybridq.plan.nodes import Aggregate, Filter, Join, Limit, Project, Scan, Sort, Union, Values, walk
 
 
 def nodes(plan, kind):
@@ -240,8 +240,17 @@ def test_not_in_beside_a_name_that_looks_like_its_mark_is_refused(tables):
 
 def test_except_keeps_nulls_equal(tables):
     (join,) = nodes(plan_sql("select i64 from types except select o_orderkey from orders", tables), Join)
-    assert (join.kind, join.null_aware, join.left_keys) == ("anti", False, ())
-    assert join.residual.function == "is_not_distinct_from"
+    assert (join.kind, join.null_aware, join.residual) == ("anti", False, None)
+    assert [str(key) for key in join.left_keys] == ["is_null(types.i64)", "coalesce(types.i64, 0)"]
+    assert [str(key) for key in join.right_keys] == ["is_null(orders.o_orderkey)", "coalesce(orders.o_orderkey, 0)"]
+
+
+def test_unions_nest_into_one(tables):
+    (union,) = nodes(
+        plan_sql("select i32 from types union all select o_orderkey from orders union all select 7", tables), Union
+    )
+    assert len(union.parts) == 3
+    assert {part.schema[0].type for part in union.parts} == {pa.int64()}
 
 
 def test_order_and_limit(tables):

@@ -121,7 +121,6 @@ def test_an_ambiguous_column_names_both_tables(tables):
         ("select random()", "random"),
         ("select sum(f64) over (partition by i8) from types", "window functions"),
         ("select i8, sum(f64) from types group by rollup(i8)", "ROLLUP"),
-        ("select i64 from types union all select o_orderkey from orders", "UNION"),
         ("with recursive t as (select 1 a union all select a + 1 from t where a < 3) select * from t", "RECURSIVE"),
         ("select unnest([1, 2])", "UNNEST"),
         ("select i8 from types where f64 > (select avg(f64) from types)", "a subquery used as a value"),

@@ -327,7 +327,7 @@ def test_names_of_nested_columns_are_skipped(sales):
 @pytest.mark.parametrize(
     ("relation", "words"),
     [
-        ({"set": {"inputs": [], "op": "SET_OP_UNION_ALL"}}, "UNION"),
+        ({"set": {"inputs": [], "op": "SET_OP_UNSPECIFIED"}}, "a set operation of no kind"),
         ({"window": {}}, "window functions"),
         ({"reference": {}}, "reference"),
         ({"read": {"localFiles": {"items": [{"uriFile": "file:///etc/passwd"}]}}}, "names files"),
