@@ -87,12 +87,12 @@ class Topology:
 
 
 def default_topology() -> Topology:
-    """Return CPU workers of two threads each and, where cuDF is installed, a worker for each GPU.
+    """Return CPU workers and, where cuDF is installed, a worker for each GPU.
 
-    Threads of one process share build sides, and chunks spread evenly over them. (On two cores, two processes of one
-    thread ran TPC-H Q1 1.3 times as fast, but Q3 slower, for Dask prefers the worker that holds the build side.)
-    Without a GPU, CPU workers take all cores; beside GPUs they take half of them, for the other half feeds the GPUs. A
-    GPU worker has two threads: one chunk is read while the other computes.
+    CPU workers have one thread each on up to four cores, two on more, where sharing build sides saves memory. Threads
+    of one process wait for Python's lock: on two cores, two processes of one thread ran TPC-H Q1 and Q6 1.3 times as
+    fast as one of two. Without a GPU they take all cores; beside GPUs half of them, for the other half feeds the GPUs.
+    A GPU worker has two threads: one chunk is read while the other computes.
 
     >>> default_topology().workers[0].threads in (1, 2)
     True
@@ -100,10 +100,16 @@ def default_topology() -> Topology:
     cores = available_cores()
     gpus = find_gpus() if has_gpu_packages() else []
     shared = max(cores // 2, 1) if gpus else cores
-    groups = [WorkerGroup("cpu", "cpu", max(shared // 2, 1), min(shared, 2))]
+    threads = cpu_threads(shared)
+    groups = [WorkerGroup("cpu", "cpu", shared // threads, threads)]
     if gpus:
         groups.append(WorkerGroup("gpu", "cuda", len(gpus), 2))
     return Topology(tuple(groups))
+
+
+def cpu_threads(cores: int) -> int:
+    """Return how many threads a CPU worker process has where nothing else is said."""
+    return 1 if cores <= 4 else 2
 
 
 def has_gpu_packages() -> bool:
@@ -189,7 +195,10 @@ def _group(data: Any, where: str) -> WorkerGroup:
         engine = group.get("engine", "cuda")
         if engine not in ("cuda", "simulated"):
             raise ConfigurationError(f"{where}: engine must be cuda or simulated, not {engine!r}")
-    threads = _integer(group.get("threads", min(available_cores(), 2) if kind == "cpu" else 1), f"{where}: threads")
+    threads = group.get("threads", "auto")
+    if threads == "auto":
+        threads = cpu_threads(available_cores()) if kind == "cpu" else 1
+    threads = _integer(threads, f"{where}: threads")
     processes = group.get("processes", "auto")
     device_memory = _size(group.get("device_memory", "auto"), f"{where}: device_memory")
     if engine == "simulated":

@@ -11,9 +11,14 @@ from hybridq.topology import Topology, default_topology, find_gpus, load_topolog
 CPU = {"kind": "cpu", "processes": 1, "threads": 1}
 
 
+@pytest.mark.parametrize(("cores", "threads"), [(1, 1), (2, 1), (4, 1), (5, 2), (16, 2)])
+def test_threads_by_cores(cores: int, threads: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("hybridq.topology.available_cores", lambda: cores)
+    for topology in (load_topology("cluster/local.yaml"), load_topology({"workers": [{"kind": "cpu"}]})):
+        assert [(group.kind, group.threads, group.processes) for group in topology.workers] == [("cpu", threads, None)]
+
+
 def test_shipped_files():
-    local = load_topology("cluster/local.yaml")
-    assert [(group.kind, group.threads, group.processes) for group in local.workers] == [("cpu", 2, None)]
     simulated = load_topology("cluster/simulated.yaml")
     assert [(group.kind, group.engine) for group in simulated.workers] == [("cpu", "cpu"), ("gpu", "simulated")]
     assert simulated.workers[1].device_memory == 2 * 2**30

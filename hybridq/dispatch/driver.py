@@ -31,7 +31,7 @@ from hybridq.errors import (
     Unsupported,
     WorkersLost,
 )
-from hybridq.physical.pipeline import Chunk
+from hybridq.physical.pipeline import BroadcastBuild, Chunk
 from hybridq.physical.stages import PhysicalPlan
 from hybridq.placement.cost import PullPolicy
 from hybridq.placement.modes import Decision
@@ -189,6 +189,7 @@ class Driver:
         for run in self._runs.values():
             if run.status == "waiting" and all(self._runs[i].status == "done" for i in run.stage.dependencies):
                 run.start(self._catalog, self._config)
+                self._share_inputs(run)
             if run.status != "running":
                 continue
             self._hand_out(run)
@@ -197,6 +198,14 @@ class Driver:
             if run.ready_to_end():
                 run.check_complete()
                 self._merge(run, last=True)
+
+    def _share_inputs(self, run: StageRun) -> None:
+        """Copy build sides to the devices that will probe them, where there will be several chunks to run."""
+        if run.untaken_rows <= self._config.cpu_chunk_rows:
+            return
+        builds = [build.stage for build in run.stage.builds if isinstance(build, BroadcastBuild)]
+        devices = [device for device in self._devices if device.kind in run.decision.kinds]
+        self._executor.share([self._output(stage) for stage in builds], devices)
 
     # --- handing out chunks ----------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ The driver's logic is in ``hybridq.dispatch.driver`` and knows nothing of Dask; 
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,11 @@ from hybridq.dispatch.memory import compact
 from hybridq.dispatch.tasks import ChunkTask, MergeTask, merge_parts, run_chunk
 from hybridq.errors import WorkersLost
 from hybridq.topology import Kind
+
+logger = logging.getLogger(__name__)
+
+SHARE_TIMEOUT = 30.0
+"""Seconds after which a query goes on without having copied build sides to all workers."""
 
 INLINE_BYTES = 64 * 1024
 """A table up to this size travels inside its task; a larger one is handed to the workers first."""
@@ -76,6 +82,9 @@ class Executor(Protocol):
 
     def merge(self, task: MergeTask, parts: Sequence[str], kind: Kind, priority: int) -> None:
         """Start a merge of earlier tasks' values."""
+
+    def share(self, keys: Sequence[str], devices: Sequence[Device]) -> None:
+        """Copy earlier tasks' values to devices, so that any of them is as near as another to work that needs them."""
 
     def fetch(self, key: str) -> pa.Table:
         """Return a task's value."""
@@ -158,6 +167,20 @@ class DaskExecutor:
     def merge(self, task: MergeTask, parts: Sequence[str], kind: Kind, priority: int) -> None:
         """Start a merge of earlier tasks' values."""
         self._submit(merge_parts, task.key, [task, *(self._futures[key] for key in parts)], kind, priority)
+
+    def share(self, keys: Sequence[str], devices: Sequence[Device]) -> None:
+        """Copy earlier tasks' values to devices.
+
+        Left to itself, Dask gives tasks to the worker that already has their inputs, and lets the others idle.
+        """
+        addresses = {device.address for device in devices}
+        if len(addresses) < 2 or not keys:
+            return
+        futures = [self._futures[key] for key in keys]
+        try:
+            self._client.replicate(futures, workers=list(addresses), callback_timeout=SHARE_TIMEOUT)
+        except Exception as error:  # a worker has died meanwhile, say; the tasks find their inputs without this, later
+            logger.info("could not copy %s to %d workers: %r", ", ".join(keys), len(addresses), error)
 
     def _submit(self, function: Any, key: str, arguments: list[Any], kind: Kind, priority: int) -> None:
         future = self._client.submit(

@@ -6,17 +6,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hybridq import types
-from hybridq.engines.column import Bounds, Column, from_arrow
+from hybridq.engines.column import Bounds, Column, from_arrow, to_arrow
 from hybridq.engines.constants import column_bounds
 from hybridq.engines.frame import CpuFrame
 from hybridq.engines.protocol import ReadColumn, ReadRequest
 from hybridq.engines.selecting import select
+from hybridq.engines.unpack import CannotUnpack, unpack, worth_unpacking
 from hybridq.errors import DataError
-from hybridq.storage import FileStamp, open_source, stamp
+from hybridq.storage import FileStamp, is_url, open_source, stamp
 
 DICTIONARY_BYTES = 4.0
 """Uncompressed bytes a row up to which a string column is read as a dictionary: short codes and few distinct values."""
@@ -67,8 +69,19 @@ def _column(chunks: list[pa.Array], wanted: ReadColumn, bounds: Bounds | None) -
     if any(pa.types.is_dictionary(chunk.type) for chunk in chunks):
         encoded = pa.dictionary(pa.int32(), pa.string())
         chunks = [chunk if pa.types.is_dictionary(chunk.type) else chunk.cast(encoded) for chunk in chunks]
+    if types.is_decimal(wanted.type) and any(pa.types.is_integer(chunk.type) for chunk in chunks):
+        return _scaled(chunks, wanted, bounds)
     column = from_arrow(pa.chunked_array(chunks) if chunks else pa.array([], wanted.type), bounds)
     return column if column.type == wanted.type else column.with_type(wanted.type)
+
+
+def _scaled(chunks: list[pa.Array], wanted: ReadColumn, bounds: Bounds | None) -> Column:
+    """Make a decimal column of integers that are its scaled values; pieces of other files may be decimals already."""
+    if all(chunk.type == chunks[0].type for chunk in chunks):
+        column = from_arrow(pa.chunked_array(chunks))
+        return Column(wanted.type, column.numbers.astype(np.int64, copy=False), column.valid, bounds=bounds)
+    decimals = [to_arrow(_scaled([c], wanted, None)) if pa.types.is_integer(c.type) else c for c in chunks]
+    return from_arrow(pa.chunked_array(decimals), bounds)
 
 
 def _read_file(path: str, groups: tuple[int, ...], request: ReadRequest) -> pa.Table:
@@ -77,20 +90,11 @@ def _read_file(path: str, groups: tuple[int, ...], request: ReadRequest) -> pa.T
     with _explained(path):
         metadata = _footer(seen)
         _check_columns(path, metadata, groups, request.columns)
-        encoded = _encoded_columns(metadata, groups, request.columns)
-        source = open_source(path)
-        try:
-            # Reading ahead pays for remote files; a local one is in the page cache or soon will be.
-            remote = not isinstance(source, str)
-            with pq.ParquetFile(source, metadata=metadata, read_dictionary=encoded, pre_buffer=remote) as file:
-                table = file.read_row_groups(list(groups), columns=list(dict.fromkeys(names)), use_threads=False)
-        finally:
-            if not isinstance(source, str):
-                source.close()
+        table, scaled = _read_groups(seen, metadata, groups, request.columns)
     table = table.select(names)
     for index, column in enumerate(request.columns):
         data = table.column(index)
-        if types.normalize(data.type) != column.type:
+        if types.normalize(data.type) != column.type and column.source not in scaled:
             try:
                 table = table.set_column(index, column.source, data.cast(column.type))
             except pa.ArrowException as error:
@@ -98,6 +102,58 @@ def _read_file(path: str, groups: tuple[int, ...], request: ReadRequest) -> pa.T
                     f"column {column.source} of {path} is {data.type}, not {column.type} as in the other files: {error}"
                 ) from error
     return table
+
+
+def _read_groups(
+    seen: FileStamp, metadata: pq.FileMetaData, groups: tuple[int, ...], columns: tuple[ReadColumn, ...]
+) -> tuple[pa.Table, set[str]]:
+    """Read row groups of a file; also return the decimal columns that are given as integers."""
+    encoded = _encoded_columns(metadata, groups, columns)
+    names = list(dict.fromkeys(column.source for column in columns))
+    if not is_url(seen.path) and worth_unpacking(metadata, groups, names) and all(_unpackable(c.type) for c in columns):
+        scaled = _stored_as_integers(metadata, columns)
+        try:
+            unpacked = unpack(seen, metadata, groups, names, scaled)
+        except CannotUnpack:
+            pass
+        else:
+            with pq.ParquetFile(pa.BufferReader(unpacked), read_dictionary=encoded) as file:
+                return file.read(use_threads=False), scaled
+    source = open_source(seen.path)
+    try:
+        # Reading ahead pays for remote files; a local one is in the page cache or soon will be.
+        remote = not isinstance(source, str)
+        with pq.ParquetFile(source, metadata=metadata, read_dictionary=encoded, pre_buffer=remote) as file:
+            return file.read_row_groups(list(groups), columns=names, use_threads=False), set()
+    finally:
+        if not isinstance(source, str):
+            source.close()
+
+
+def _unpackable(data_type: pa.DataType) -> bool:
+    """Tell whether Parquet's own description of a column gives this type, without Arrow's copy of it in the file."""
+    return bool(
+        types.is_string(data_type)
+        or types.is_decimal(data_type)
+        or pa.types.is_integer(data_type)
+        or pa.types.is_floating(data_type)
+        or pa.types.is_boolean(data_type)
+        or pa.types.is_date(data_type)
+    )
+
+
+def _stored_as_integers(metadata: pq.FileMetaData, columns: tuple[ReadColumn, ...]) -> set[str]:
+    """Return the decimal columns whose scaled values are what the file stores."""
+    wanted = {column.source: column.type for column in columns if types.is_decimal(column.type)}
+    found = set()
+    for index in range(metadata.num_columns if wanted else 0):
+        stored = metadata.schema.column(index)
+        decimal = wanted.get(stored.path)
+        if decimal is None or stored.physical_type not in ("INT32", "INT64"):
+            continue
+        if (stored.precision, stored.scale) == (decimal.precision, decimal.scale):
+            found.add(stored.path)
+    return found
 
 
 def _check_columns(

@@ -67,10 +67,15 @@ class FakeExecutor:
         self.released: set[str] = set()
         self.cancelled: set[str] = set()
         self.seconds_per_row: dict[Kind, float] = {"cpu": 1e-6, "gpu": 1e-7}
+        self.shared: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
         self._names = itertools.count()
 
     def devices(self) -> list[Device]:
         return list(self.there)
+
+    def share(self, keys: Sequence[str], devices: Sequence[Device]) -> None:
+        """Note which values were copied to which devices."""
+        self.shared.append((tuple(keys), tuple(device.worker for device in devices)))
 
     def run_chunk(
         self, task: ChunkTask, memory: Sequence[pa.Table], inputs: Sequence[str], kind: Kind, priority: int
