@@ -322,17 +322,3 @@ def test_interrupt_cancels_and_the_session_remains_usable(session, data):
     """)
     done = run(["-c", program])
     assert done.stdout.strip() == "interrupted 3", done.stderr
-
-
-def test_chunks_that_need_a_build_side_run_on_every_worker(data: Path) -> None:
-    """Dask alone would send them all to the worker that made it."""
-    with hq.connect({"workers": [{**CPU, "processes": 2}]}, chunk_units=2, cpu_chunk_rows=1000) as opened:
-        opened.register_folder(data)
-        result = opened.sql("select count(*) n from t join whole on t.x = whole.x where whole.g = 1").collect()
-        assert result.to_arrow().to_pylist() == [{"n": len(range(1, 20_000, 3))}]
-    probes = [stage for stage in result.report.stages if sum(device.chunks for device in stage.devices) > 10]
-    assert probes
-    for stage in probes:
-        chunks = [device.chunks for device in stage.devices]
-        assert len(chunks) == 2
-        assert min(chunks) >= sum(chunks) / 4

@@ -201,9 +201,9 @@ class Driver:
 
     def _share_inputs(self, run: StageRun) -> None:
         """Copy build sides to the devices that will probe them, where there will be several chunks to run."""
-        if run.untaken_rows <= self._config.cpu_chunk_rows:
-            return
         builds = [build.stage for build in run.stage.builds if isinstance(build, BroadcastBuild)]
+        if not builds or run.untaken_rows <= self._config.cpu_chunk_rows:
+            return
         devices = [device for device in self._devices if device.kind in run.decision.kinds]
         self._executor.share([self._output(stage) for stage in builds], devices)
 

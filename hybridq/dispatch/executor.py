@@ -174,7 +174,7 @@ class DaskExecutor:
         Left to itself, Dask gives tasks to the worker that already has their inputs, and lets the others idle.
         """
         addresses = {device.address for device in devices}
-        if len(addresses) < 2 or not keys:
+        if len(addresses) < 2:
             return
         futures = [self._futures[key] for key in keys]
         try:

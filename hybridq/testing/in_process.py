@@ -66,6 +66,9 @@ class InProcessExecutor:
             return
         self._finish(task.query, task.key, kind, value, event)
 
+    def share(self, keys: Sequence[str], devices: Sequence[Device]) -> None:
+        """Do nothing: everything is in one process."""
+
     def _finish(self, query: str, key: str, kind: Kind, value: Any, event: dict[str, Any]) -> None:
         self._values[key] = value
         self.messages.put(Event({**event, "query": query, "key": key, "device": kind, "address": f"here/{kind}"}))

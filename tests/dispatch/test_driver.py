@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import dataclasses
 import threading
 
 import pyarrow as pa
 import pytest
-from fakes import FakeExecutor, device, follow_up, make_driver, out_of_memory, scan_stage
+from fakes import SCHEMA, FakeExecutor, device, follow_up, make_driver, out_of_memory, scan_stage
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +19,7 @@ from hybridq.errors import (
     QueryCancelled,
     WorkersLost,
 )
+from hybridq.physical.pipeline import BroadcastBuild
 
 BOTH = [device("cpu"), device("gpu")]
 
@@ -96,6 +98,17 @@ def test_stages_run_in_order_and_inputs_are_released():
     assert [stage.mode for stage in report.stages] == ["EXEC_CPU"] * 3
     assert "earlier stage" in report.stages[1].reason
     assert executor.inputs[-1] == [task.key for task in executor.tasks if "-q-1-0-" in task.key][-1:]
+
+
+@pytest.mark.parametrize("rows", [100, 10])
+def test_build_sides_are_copied_to_the_devices_that_will_run_several_chunks(rows):
+    build = dataclasses.replace(scan_stage(20), id=0)
+    probe = dataclasses.replace(scan_stage(rows), id=1, builds=(BroadcastBuild(0, 0, ("t.x",), SCHEMA),))
+    executor = FakeExecutor([device("cpu"), device("cpu", 1), device("gpu")])
+    driver, _ = make_driver(executor, rows, "cpu", stages=[build, probe], cpu_chunk_rows=30)
+    driver.run()
+    made = executor.inputs[-1][0]
+    assert executor.shared == ([((made,), ("cpu-0", "cpu-1"))] if rows == 100 else [])
 
 
 @given(refused=st.sets(st.integers(0, 19), max_size=20))
