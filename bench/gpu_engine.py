@@ -277,11 +277,11 @@ def main() -> None:
         tables = {table: Table(arguments.folder, table) for table in needed}
         runs = []
         for _ in range(arguments.repeat + 1):
-            memory.reset_peak()
+            memory.restart_peak()
             clock = Clock(synchronize)
             start = time.perf_counter()
             answer = query(engine, tables, clock, arguments.chunk_files)
-            runs.append((time.perf_counter() - start, clock.seconds, memory.peak))
+            runs.append((time.perf_counter() - start, clock.seconds, memory.restart_peak()))
         seconds = statistics.median(run[0] for run in runs[1:])
         sections = {part: round(statistics.median(run[1][part] for run in runs[1:]), 4) for part in runs[0][1]}
         line: dict[str, object] = {

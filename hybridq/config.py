@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from hybridq.errors import ConfigurationError
@@ -35,7 +35,7 @@ class Config:
     """
 
     cpu_chunk_rows: int = 2_000_000
-    gpu_chunk_rows: int = 16_000_000
+    gpu_chunk_rows: int = 48_000_000
     chunk_units: int = 0
     window: int = 2
     broadcast_bytes: int = 64 * 2**20
@@ -69,3 +69,29 @@ class Config:
             if not (values[name] > 0 or (values[name] == 0 and name == "chunk_units")):
                 raise ConfigurationError(f"option {name} ({variable}) must be positive, not {raw!r}")
         return cls(**values)
+
+
+CACHE_SHARE = 0.5
+"""Share of a GPU's memory that hot columns may take, unless a number of bytes is given."""
+
+
+@dataclass(frozen=True, slots=True)
+class HotColumns:
+    """Columns that stay decoded on GPUs from query to query.
+
+    Attributes
+    ----------
+    columns : mapping of str to frozenset of str
+        Column names by table.
+    limit : int or None
+        Bytes that they may take on each GPU; ``None``: a share of its memory.
+    """
+
+    columns: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    limit: int | None = None
+
+    def bytes_within(self, device_memory: int) -> int:
+        """Return the bytes that they may take on a GPU of so much memory."""
+        if not self.columns:
+            return 0
+        return int(device_memory * CACHE_SHARE) if self.limit is None else min(self.limit, device_memory)

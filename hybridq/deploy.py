@@ -50,7 +50,6 @@ SINGLE_THREADED = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM
 """Chunks are the parallelism: numerical libraries start no threads of their own."""
 
 KEEP_MEMORY = {
-    "MALLOC_ARENA_MAX": "1",
     "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),
     "MALLOC_TRIM_THRESHOLD_": str(512 * 2**20),
     "MIMALLOC_PURGE_DELAY": "2000",
@@ -58,6 +57,11 @@ KEEP_MEMORY = {
 """Chunks free and ask for the same large buffers again and again. Giving them back to the system in between, as Dask
 sets malloc and as Arrow's allocator does after 10 ms, costs a page fault for every 4 KiB (Q1 at SF10: 570,000 of them,
 a quarter of its processor time)."""
+
+ONE_ARENA = {"MALLOC_ARENA_MAX": "1"}
+"""So that a task's threads share what they free. Not beside a GPU: dozens of threads read for it, and waiting for each
+other's turn to allocate costs a fifth of the time (a process's environment is set before Dask starts it, and then is
+the same for all workers)."""
 
 
 class LocalCluster:
@@ -222,7 +226,7 @@ async def _serve(request: dict[str, Any], answer_pipe: IO[str], parent: int, scr
     from distributed.deploy.spec import SpecCluster
 
     topology = Topology.from_plain(request["topology"])
-    dask.config.set(_dask_settings(request["stall_timeout"]))
+    dask.config.set(_dask_settings(topology, request["stall_timeout"]))
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, ended.set)
@@ -269,9 +273,10 @@ def _end_late() -> None:
     os._exit(1)
 
 
-def _dask_settings(stall_timeout: float) -> dict[str, Any]:
+def _dask_settings(topology: Topology, stall_timeout: float) -> dict[str, Any]:
+    gpus = any(group.engine == "cuda" for group in topology.workers)
     return {
-        "distributed.nanny.pre-spawn-environ": {**KEEP_MEMORY, **SINGLE_THREADED},
+        "distributed.nanny.pre-spawn-environ": {**KEEP_MEMORY, **({} if gpus else ONE_ARENA), **SINGLE_THREADED},
         "distributed.scheduler.no-workers-timeout": f"{stall_timeout} s",
         # Sampling every thread's stack costs time, and nobody reads it.
         "distributed.worker.profile.enabled": False,

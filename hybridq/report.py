@@ -20,8 +20,15 @@ class DeviceReport:
     engine : str
         ``cpu``, ``gpu`` or ``simulated gpu``.
     chunks, rows, bytes_read : int
+        Uncompressed bytes of what was read from files; columns that were in the device's cache do not count.
+    predicted_bytes, peak_bytes : int
+        Device memory: the most that the chunks running at a time were expected to need, and the most that was
+        allocated, both with what the device keeps from chunk to chunk (build sides, cached columns).
+    cached_bytes : int
+        Columns in the device's cache after the worker's last chunk.
     seconds : dict of str to float
-        Seconds by section: ``read``, ``build``, ``probe``, ``compute``, ``sink``, ``total``.
+        Seconds by section: ``read``, ``build``, ``probe``, ``compute``, ``sink``, ``total``; for GPUs also
+        ``wait``, for other chunks to make room, before the others begin.
     """
 
     worker: str
@@ -30,6 +37,9 @@ class DeviceReport:
     chunks: int = 0
     rows: int = 0
     bytes_read: int = 0
+    predicted_bytes: int = 0
+    peak_bytes: int = 0
+    cached_bytes: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
 
 

@@ -8,10 +8,10 @@ import time
 import uuid
 import warnings
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from hybridq.config import Config
+from hybridq.config import Config, HotColumns
 from hybridq.errors import ClusterUnreachable, ConfigurationError, ExecutionError, QueryCancelled, RequestError
 from hybridq.report import Report
 
@@ -108,6 +108,7 @@ class Session:
             connection = Connection(address, config.connect_timeout, direct=cluster is not None)
         self._connection = connection
         self._catalog = Catalog()
+        self._hot: HotColumns | None = None
         # Also when the session is forgotten, and at the interpreter's end.
         self._finalizer = weakref.finalize(self, _close, self._connection, cluster)
 
@@ -148,6 +149,37 @@ class Session:
     def register_folder(self, directory: str | os.PathLike[str]) -> tuple[str, ...]:
         """Register each ``NAME.parquet`` and each folder ``NAME/`` of Parquet files as table NAME; return the names."""
         return self._catalog.register_folder(directory)
+
+    def cache(
+        self, table: str, columns: Sequence[str] | None = None, device: str = "gpu", limit: int | None = None
+    ) -> None:
+        """Keep columns decoded on the GPUs from query to query: the first query that reads them puts them there.
+
+        Within the limit those used longest ago make way, as they do for a chunk that needs the memory. Each GPU worker
+        keeps what it has read itself. Another call for the same table replaces its columns.
+
+        Parameters
+        ----------
+        table : str
+            A registered table of local Parquet files.
+        columns : sequence of str, optional
+            By default all columns; an empty list gives the table's up.
+        device : str
+            ``gpu``.
+        limit : int, optional
+            Bytes that all cached columns may take on each GPU; by default what was given before, or else half of the
+            device's memory.
+
+        Raises
+        ------
+        UnknownTable, UnknownColumn
+            There is no such table or column.
+        RequestError
+            The device is no GPU, the limit is not positive, or the table is in memory or remote.
+        """
+        from hybridq.caching import with_columns
+
+        self._hot = with_columns(self._hot, self._catalog.table(table), columns, device, limit)
 
     def devices(self) -> list[Device]:
         """Return the devices that the cluster has now."""
@@ -296,7 +328,9 @@ class Query:
         name = uuid.uuid4().hex
         report = Report(self._text, mode, {"plan": self._plan_seconds})
         executor = session._connection.executor(name)
-        driver = Driver(executor, self._physical, session._catalog, session.config, decisions, name, report, strict)
+        driver = Driver(
+            executor, self._physical, session._catalog, session.config, decisions, name, report, strict, session._hot
+        )
         return Handle(driver, self, report, start, lambda: session._connection.forget(name))
 
     def collect(self, mode: str = "auto", strict: bool = False, progress: bool = False) -> Result:

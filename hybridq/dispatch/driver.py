@@ -10,12 +10,13 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from hybridq.catalog import Catalog
-from hybridq.config import Config
+from hybridq.config import Config, HotColumns
 from hybridq.dispatch.devices import Device, slots
 from hybridq.dispatch.executor import CancelRequested, Event, Executor, Failed, Finished, Message, Vanished
 from hybridq.dispatch.memory import GIVE_UP_AFTER, remedy, rows_that_fit
@@ -65,6 +66,8 @@ class Driver:
         Receives what happens.
     strict : bool
         A chunk that would move to another kind of device is an error.
+    hot : HotColumns or None
+        What GPU workers are to keep from query to query; ``None``: what they have been told before.
     """
 
     def __init__(
@@ -77,6 +80,7 @@ class Driver:
         query: str,
         report: Report,
         strict: bool = False,
+        hot: HotColumns | None = None,
     ) -> None:
         self._executor = executor
         self._catalog = catalog
@@ -84,6 +88,7 @@ class Driver:
         self._query = query
         self._report = report
         self._strict = strict
+        self._hot = hot
         self._events: dict[str, Mapping[str, Any]] = {}
         self._finished: dict[str, float] = {}
         self._devices: list[Device] = []
@@ -245,7 +250,7 @@ class Driver:
             run.bytes_per_row = chunk.decoded_bytes / chunk.rows
         task, tables = run.task(state, self._query, self._executor.topic)
         inputs = [self._output(stage) for stage in run.stage.branch(chunk.branch).dependencies]
-        self._executor.run_chunk(task, tables, inputs, kind, -run.stage.id)
+        self._executor.run_chunk(replace(task, hot=self._hot), tables, inputs, kind, -run.stage.id)
 
     def _in_flight(self, kind: Kind) -> int:
         return sum(state.kind == kind for run in self._runs.values() for state in run.running.values())
@@ -261,7 +266,9 @@ class Driver:
     def _merge(self, run: StageRun, last: bool, count: int | None = None) -> None:
         """Merge all partial results of a stage, or the neighbours that are ready to be folded."""
         parts = list(run.parts) if count is None else run.ready_to_fold() or []
-        kind: Kind = "cpu" if self._has_cpu() else "gpu"
+        # Partial results that are all on GPU workers stay there: a build side, say, is needed there next.
+        on_gpus = run.by_kind.keys() == {"gpu"} and any(device.kind == "gpu" for device in self._devices)
+        kind: Kind = "gpu" if on_gpus or not self._has_cpu() else "cpu"
         key = run.begin_merge(parts, kind, last)
         task = MergeTask(self._query, self._executor.topic, key, run.blob, last)
         self._executor.merge(task, [part.key for part in parts], kind, MERGE_PRIORITY)
@@ -357,9 +364,14 @@ class Driver:
         elif what.action == "move":
             self._forbid_if_strict(f"{place} did not fit the GPU: {wanted} bytes wanted, {free} free")
             run.fell_back(state.chunk, str(event["message"]), "moved to the CPU")
-            run.again(state.chunk, "cpu")
+            pieces = self._pieces(run, state.chunk)
+            for piece in pieces:
+                run.again(piece, "cpu")
+            run.report.retries -= len(pieces) - 1
             run.gpu_refusals += 1
-            if run.gpu_refusals >= GIVE_UP_AFTER and "gpu" not in run.by_kind:
+            builds = run.stage.branch(state.chunk.branch).builds
+            hopeless = event["section"] == "build" and any(isinstance(build, BroadcastBuild) for build in builds)
+            if hopeless or (run.gpu_refusals >= GIVE_UP_AFTER and "gpu" not in run.by_kind):
                 run.policy.withdraw("gpu", unless_last=True)
         elif state.kind == "gpu":
             raise DeviceOutOfMemory(f"{place}: {event['message']}, and there is no CPU worker to take it", wanted, free)
@@ -370,6 +382,13 @@ class Driver:
 
     def _has_cpu(self) -> bool:
         return any(device.kind == "cpu" for device in self._devices)
+
+    def _pieces(self, run: StageRun, chunk: Chunk) -> list[Chunk]:
+        """Cut a GPU's chunk into chunks for the CPU."""
+        halves = (
+            run.source.halve(chunk) if run.source is not None and chunk.rows > self._config.cpu_chunk_rows else None
+        )
+        return [chunk] if halves is None else [piece for half in halves for piece in self._pieces(run, half)]
 
     def _forbid_if_strict(self, what: str) -> None:
         if self._strict:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from hybridq.dispatch.memory import check_build
 from hybridq.dispatch.worker import BUILD_SIDES
 from hybridq.engines.protocol import BuildSide, Engine, Frame, ReadColumn, ReadRequest
 from hybridq.physical.pipeline import (
@@ -56,7 +57,14 @@ class Clock:
             self.seconds[name] += time.perf_counter() - start
 
 
-def run_stage(engine: Engine, stage: Stage, chunk: Chunk, inputs: Mapping[int, pa.Table], clock: Clock) -> pa.Table:
+def run_stage(
+    engine: Engine,
+    stage: Stage,
+    chunk: Chunk,
+    inputs: Mapping[int, pa.Table],
+    clock: Clock,
+    hot: Mapping[str, frozenset[str]] | None = None,
+) -> pa.Table:
     """Run a stage's pipeline on one chunk.
 
     Parameters
@@ -71,6 +79,8 @@ def run_stage(engine: Engine, stage: Stage, chunk: Chunk, inputs: Mapping[int, p
         Outputs of the stages that this one depends on.
     clock : Clock
         Receives the seconds by section.
+    hot : mapping of str to frozenset of str, optional
+        Columns of tables that are to stay on the device.
 
     Returns
     -------
@@ -85,10 +95,10 @@ def run_stage(engine: Engine, stage: Stage, chunk: Chunk, inputs: Mapping[int, p
             if isinstance(build, BroadcastBuild):
                 builds[build.id] = _broadcast(engine, build, inputs[build.stage])
                 continue
-        frame = _flow(engine, build.pipeline, aligned[build.id], inputs, builds, clock)
+        frame = _flow(engine, build.pipeline, aligned[build.id], inputs, builds, clock, hot or {})
         with clock.section("build"):
             builds[build.id] = engine.build(frame, build.keys)
-    frame = _flow(engine, stage.pipeline, chunk.source, inputs, builds, clock)
+    frame = _flow(engine, stage.pipeline, chunk.source, inputs, builds, clock, hot or {})
     with clock.section("sink"):
         return _sink(engine, stage.pipeline.sink, frame)
 
@@ -99,8 +109,11 @@ def _in_order(builds: tuple[Build, ...]) -> list[Build]:
 
 
 def _broadcast(engine: Engine, build: BroadcastBuild, table: pa.Table) -> BuildSide:
-    label = f"{engine.name} {build.keys}"
-    return BUILD_SIDES.get(table, label, lambda: engine.build(engine.from_arrow(table), build.keys))
+    def make() -> BuildSide:
+        check_build(getattr(engine, "memory", None), table)
+        return engine.build(engine.from_arrow(table), build.keys)
+
+    return BUILD_SIDES.get(table, f"{engine.name} {build.keys}", make)
 
 
 def _flow(
@@ -110,23 +123,26 @@ def _flow(
     inputs: Mapping[int, pa.Table],
     builds: Mapping[int, BuildSide],
     clock: Clock,
+    hot: Mapping[str, frozenset[str]],
 ) -> Frame:
     """Read the source and run all steps."""
     with clock.section("read"):
         if isinstance(pipeline.source, StageSource):
             frame = engine.from_arrow(inputs[pipeline.source.stage])
         else:
-            frame = _read(engine, pipeline.source, units)
+            frame = _read(engine, pipeline.source, units, hot)
     for step in pipeline.steps:
         with clock.section("compute" if isinstance(step, (FilterStep, ProjectStep)) else "probe"):
             frame = _step(engine, step, frame, builds)
     return frame
 
 
-def _read(engine: Engine, source: TableSource, units: Units | None) -> Frame:
+def _read(engine: Engine, source: TableSource, units: Units | None, hot: Mapping[str, frozenset[str]]) -> Frame:
     columns = tuple(ReadColumn(column.name, column.source, column.type) for column in source.columns)
     if isinstance(units, ParquetUnits) and units.files:
-        return engine.read(ReadRequest(units.files, columns, source.predicate, source.output, units.bounds))
+        kept = hot.get(source.table, frozenset())
+        keep = tuple(column.source for column in columns if column.source in kept)
+        return engine.read(ReadRequest(units.files, columns, source.predicate, source.output, units.bounds, keep))
     if isinstance(units, MemoryUnits):
         table = _renamed(units.table, columns)
     else:

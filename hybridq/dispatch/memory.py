@@ -9,10 +9,16 @@ from typing import Literal
 import pyarrow as pa
 
 from hybridq.dispatch.devices import Device
+from hybridq.engines.account import DeviceAccount
+from hybridq.errors import DeviceOutOfMemory
+from hybridq.physical.pipeline import Chunk
 from hybridq.topology import Kind
 
 FOOTPRINT_FACTOR = 3.0
 """A chunk's peak footprint on a device over the decoded bytes of the columns that it reads, as an estimate."""
+
+BUILD_FACTOR = 2.0
+"""A build side's bytes on a device, hash table included, over those of its Arrow table, as an estimate."""
 
 DEVICE_SHARE = 0.9
 """Share of a device's memory that chunks are planned to fill."""
@@ -69,6 +75,29 @@ def compact(table: pa.Table) -> pa.Table:
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     return pa.ipc.open_stream(sink.getvalue()).read_all()
+
+
+def footprint(chunk: Chunk) -> int:
+    """Return the bytes of device memory that a chunk is expected to need, besides what is kept from chunk to chunk."""
+    return int(chunk.decoded_bytes * FOOTPRINT_FACTOR)
+
+
+def check_build(account: DeviceAccount | None, table: pa.Table) -> None:
+    """Check that a build side made of a table can stay on the device and leave room for chunks.
+
+    Raises
+    ------
+    DeviceOutOfMemory
+        It cannot; halving chunks would not help.
+    """
+    wanted = int(table.nbytes * BUILD_FACTOR)
+    if account is not None and wanted > account.limit:
+        raise DeviceOutOfMemory(
+            f"the build side of {table.num_rows} rows is expected to need {wanted} bytes on the GPU, which may use "
+            f"{account.limit}",
+            wanted,
+            account.limit,
+        )
 
 
 def rows_that_fit(devices: Iterable[Device], bytes_per_row: float) -> int | None:

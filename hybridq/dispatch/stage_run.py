@@ -139,6 +139,7 @@ class StageRun:
     def start(self, catalog: Catalog, config: Config) -> None:
         """Begin: the stages that this one depends on are done."""
         self.source = chunk_source(self.stage, catalog, config)
+        self.bytes_per_row = self.source.bytes_per_row
         # A constant table travels in its chunk, not in every task.
         more = tuple(replace(branch, values=None) for branch in self.stage.more)
         self.blob = pickle.dumps(replace(self.stage, values=None, more=more))
@@ -248,6 +249,9 @@ class StageRun:
         device.chunks += 1
         device.rows += source_rows(state.chunk)
         device.bytes_read += int(event["bytes_read"])
+        device.predicted_bytes = max(device.predicted_bytes, int(event.get("predicted_bytes", 0)))
+        device.peak_bytes = max(device.peak_bytes, int(event.get("peak_bytes", 0)))
+        device.cached_bytes = int(event.get("cached_bytes", 0))
         for section, value in seconds.items():
             device.seconds[section] = device.seconds.get(section, 0.0) + value
         self.policy.observe(state.kind, source_rows(state.chunk), seconds["total"])

@@ -10,15 +10,19 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 
+from hybridq.config import HotColumns
 from hybridq.dispatch.execution import Clock, run_stage
-from hybridq.dispatch.memory import compact
+from hybridq.dispatch.memory import compact, footprint
 from hybridq.dispatch.worker import engine_for_worker
+from hybridq.engines.account import DeviceAccount, Watch
+from hybridq.engines.cache import ColumnCache
 from hybridq.engines.protocol import Engine
 from hybridq.errors import DeviceOutOfMemory, ExecutionError, HybridqError
 from hybridq.physical.pipeline import AggregateMerge, Chunk, ConcatenateMerge, MemoryUnits, Stage
@@ -51,6 +55,8 @@ class ChunkTask:
         What the first tables are: ``SOURCE``, or an aligned build side's id.
     inputs : tuple of int
         Stages whose outputs the other tables are.
+    hot : HotColumns or None
+        Columns that stay on the device, where it has a cache; ``None``: the cache is left as it is.
     """
 
     query: str
@@ -62,6 +68,7 @@ class ChunkTask:
     complete: bool
     memory: tuple[int, ...] = ()
     inputs: tuple[int, ...] = ()
+    hot: HotColumns | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,33 +123,43 @@ def compute_chunk(
     stage = load_stage(task.stage)
     chunk = _with_tables(task, tables)
     inputs = dict(zip(task.inputs, tables[len(task.memory) :], strict=True))
-    device_memory = getattr(engine, "memory", None)
-    if device_memory is not None:
-        device_memory.reset_peak()
-    clock = Clock()
-    start = time.perf_counter()
-    event: dict[str, Any] = {"what": "chunk", "kind": task.kind, "engine": engine.name, "bytes_read": chunk.bytes}
-    result: pa.Table | OutOfMemory
-    try:
-        result = run_stage(engine, stage, chunk, inputs, clock)
-        if task.complete:
-            with clock.section("sink"):
-                result = merge_tables(stage, [result], last=True)
-        result = compact(result)
-        event |= {"outcome": "done", "rows": result.num_rows, "bytes": result.nbytes}
-    except HybridqError as error:
-        if not isinstance(error, DeviceOutOfMemory):
-            raise
-        result = OutOfMemory(str(error), error.wanted, error.free)
-    except MemoryError as error:
-        result = OutOfMemory(f"out of memory: {error}" if str(error) else "out of memory", 0, 0)
-    except Exception as error:
-        raise ExecutionError(f"{type(error).__name__}: {error}") from error
+    account: DeviceAccount | None = getattr(engine, "memory", None)
+    cache: ColumnCache[Any] | None = getattr(engine, "cache", None)
+    hot = task.hot.columns if task.hot is not None and cache is not None else {}
+    if task.hot is not None and cache is not None and account is not None:
+        cache.set_limit(task.hot.bytes_within(account.limit))
+    asked = time.perf_counter()
+    with account.admitted(footprint(chunk)) if account is not None else nullcontext(Watch()) as watch:
+        clock = Clock()
+        start = time.perf_counter()
+        event: dict[str, Any] = {"what": "chunk", "kind": task.kind, "engine": engine.name}
+        result: pa.Table | OutOfMemory
+        try:
+            result = run_stage(engine, stage, chunk, inputs, clock, hot)
+            if task.complete:
+                with clock.section("sink"):
+                    result = merge_tables(stage, [result], last=True)
+            result = compact(result)
+            event |= {"outcome": "done", "rows": result.num_rows, "bytes": result.nbytes}
+        except HybridqError as error:
+            if not isinstance(error, DeviceOutOfMemory):
+                raise
+            result = OutOfMemory(str(error), error.wanted, error.free)
+        except MemoryError as error:
+            result = OutOfMemory(f"out of memory: {error}" if str(error) else "out of memory", 0, 0)
+        except Exception as error:
+            raise ExecutionError(f"{type(error).__name__}: {error}") from error
+        finally:
+            saved = cache.release() if cache is not None else 0
     if isinstance(result, OutOfMemory):
         event |= {"outcome": "out of memory", "rows": 0, "bytes": 0, "wanted": result.wanted, "free": result.free}
         event |= {"message": result.message, "section": clock.current}
+    event["bytes_read"] = max(chunk.bytes - saved, 0)
     event["seconds"] = {**clock.seconds, "total": time.perf_counter() - start}
-    event["peak_bytes"] = device_memory.peak if device_memory is not None else 0
+    if account is not None:
+        event["seconds"]["wait"] = start - asked
+    event |= {"peak_bytes": watch.peak, "predicted_bytes": watch.predicted}
+    event["cached_bytes"] = cache.nbytes if cache is not None else 0
     return result, event
 
 

@@ -59,7 +59,9 @@ def engine_for_worker(kind: str) -> Engine:
         from hybridq.testing.simulated import SimulatedGpuEngine
 
         limit = int(os.environ.get("HYBRIDQ_DEVICE_MEMORY") or 2 * 2**30)
-        return SimulatedGpuEngine(limit, float(os.environ.get("HYBRIDQ_SIMULATED_SPEED") or 1))
+        simulated = SimulatedGpuEngine(limit, float(os.environ.get("HYBRIDQ_SIMULATED_SPEED") or 1))
+        simulated.memory.keeps(lambda: BUILD_SIDES.nbytes)
+        return simulated
     if name == "cuda":
         return _gpu_engine(os.environ.get("HYBRIDQ_DEVICE_MEMORY"))
     raise ConfigurationError(f"HYBRIDQ_ENGINE must be cuda or simulated on a GPU worker, not {name!r}")
@@ -74,7 +76,9 @@ def _gpu_engine(memory: str | None) -> Engine:
         raise DeviceUnavailable(
             f"this worker cannot use its GPU, for a package is missing ({error}): pip install 'hybridq[gpu]' there"
         ) from error
-    return GpuEngine(start_device(int(memory)) if memory else start_device())
+    account = start_device(int(memory)) if memory else start_device()
+    account.keeps(lambda: BUILD_SIDES.nbytes)
+    return GpuEngine(account)
 
 
 def describe(dask_worker: Any) -> dict[str, Any]:
@@ -128,6 +132,12 @@ class BuildCache:
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of the build sides that are made."""
+        with self._lock:
+            return sum(entry.build.nbytes for entry in self._entries.values() if entry.build is not None)
 
     def get(self, table: pa.Table, label: str, make: Callable[[], BuildSide]) -> BuildSide:
         """Return the build side of ``table``; ``make`` is called by the first thread that asks, the others wait for it.

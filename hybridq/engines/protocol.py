@@ -79,6 +79,8 @@ class ReadRequest:
         Columns that the frame has; the other ``columns`` are read for the predicate alone.
     bounds : tuple of (source column, minimum, maximum)
         Value ranges known from statistics.
+    keep : tuple of str
+        Source columns that stay decoded on the device, where the engine has a cache for them.
     """
 
     files: tuple[tuple[str, tuple[int, ...]], ...]
@@ -86,6 +88,7 @@ class ReadRequest:
     predicate: Expression | None
     output: tuple[str, ...]
     bounds: tuple[tuple[str, object, object], ...] = ()
+    keep: tuple[str, ...] = ()
 
 
 class Engine(Protocol):

@@ -49,6 +49,11 @@ class BranchedSource:
         """Tell whether nothing is left to take."""
         return all(source.exhausted for source in self._sources)
 
+    @property
+    def bytes_per_row(self) -> float | None:
+        """Return the bytes of a decoded row, of the input that has the widest; ``None`` if none has units."""
+        return max((size for source in self._sources if (size := source.bytes_per_row) is not None), default=None)
+
     def take(self, rows: int) -> Chunk | None:
         """Return the next chunk of about ``rows`` rows; ``None`` at the end."""
         for branch, source in enumerate(self._sources):

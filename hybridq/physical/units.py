@@ -209,6 +209,23 @@ class ChunkSource:
         """Tell whether nothing is left to take."""
         return self._next >= len(self._units) and not self._pending_whole
 
+    @property
+    def bytes_per_row(self) -> float | None:
+        """Return the bytes of a row once it is decoded, as the first unit has them; ``None`` where there are no units.
+
+        Rows of aligned build sides count like the others, as in ``Chunk.rows``.
+        """
+        source = self._stage.pipeline.source
+        if not self._units or not isinstance(source, TableSource):
+            return None
+        pieces = [(group_units(self._units[:1], source), source)]
+        for alignment in self._alignments:
+            chosen = [alignment.units[i] for i in np.flatnonzero(self._overlap(alignment, [0]))]
+            if chosen:
+                pieces.append((group_units(chosen, alignment.source), alignment.source))
+        rows = sum(piece.rows for piece, _ in pieces)
+        return sum(decoded_bytes(piece, origin) for piece, origin in pieces) / rows
+
     def take(self, rows: int) -> Chunk | None:
         """Return the next chunk of about ``rows`` rows, build rows of aligned joins included; ``None`` at the end.
 

@@ -15,17 +15,19 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from hybridq.engines.protocol import BuildSide, Engine, Frame, ProbeKind, ReadRequest
+from hybridq.engines.account import DeviceAccount
+from hybridq.engines.cache import ColumnCache, Files
+from hybridq.engines.protocol import BuildSide, Engine, Frame, ProbeKind, ReadColumn, ReadRequest
 from hybridq.engines.support import aggregate_lacking, expression_lacking
 from hybridq.errors import DeviceOutOfMemory, Unsupported
-from hybridq.plan.expressions import AggregateCall, Expression, NamedExpression, SortKey, walk
-from hybridq.types import Schema
+from hybridq.plan.expressions import AggregateCall, Column, Expression, NamedExpression, SortKey, walk
+from hybridq.types import Field, Schema
 
 Held = TypeVar("Held", Frame, BuildSide)
 
 
-class SimulatedMemory:
-    """Counts the bytes of live frames and build sides against a limit.
+class SimulatedMemory(DeviceAccount):
+    """Counts the bytes of live frames, build sides and cached columns against a limit.
 
     Parameters
     ----------
@@ -34,7 +36,7 @@ class SimulatedMemory:
     """
 
     def __init__(self, limit: int) -> None:
-        self.limit = limit
+        super().__init__(limit)
         self._lock = threading.RLock()  # a frame may be collected while the lock is held
         self._used = 0
         self._peak = 0
@@ -44,15 +46,11 @@ class SimulatedMemory:
         """Return the bytes held now."""
         return self._used
 
-    @property
-    def peak(self) -> int:
-        """Return the most bytes held since the last ``reset_peak``."""
-        return self._peak
-
-    def reset_peak(self) -> None:
-        """Start measuring the peak anew."""
+    def restart_peak(self) -> int:
+        """Return the most bytes held since this was last called."""
         with self._lock:
-            self._peak = self._used
+            peak, self._peak = self._peak, self._used
+            return peak
 
     def reserve(self, wanted: int, what: str) -> None:
         """Take ``wanted`` bytes.
@@ -91,6 +89,41 @@ class _OnDevice:
         weakref.finalize(self, memory.release, size).atexit = False
 
 
+class _CachedColumns:
+    """What the column cache does with the simulated GPU's columns: Arrow arrays."""
+
+    def __init__(self, memory: SimulatedMemory) -> None:
+        self._memory = memory
+
+    def rows(self, data: _OnDevice) -> int:
+        return data.rows
+
+    def nbytes(self, data: _OnDevice) -> int:
+        return data.nbytes
+
+    def slice(self, data: _OnDevice, start: int, stop: int) -> _OnDevice:
+        return self.hold(data.held.table.slice(start, stop - start))
+
+    def concatenate(self, parts: Sequence[_OnDevice]) -> _OnDevice:
+        return self.hold(pa.concat_tables([part.held.table for part in parts]))
+
+    def finish(self) -> None:
+        pass
+
+    def hold(self, table: pa.Table) -> _OnDevice:
+        """Put one column on the simulated device."""
+        return _OnDevice(_Column(table), self._memory, "a cached column")
+
+
+class _Column:
+    """A table of one column, sized as a frame is."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+        self.rows = table.num_rows
+        self.nbytes = table.nbytes
+
+
 class SimulatedGpuEngine:
     """The operators of the CPU engine, with a GPU's limits: of memory, and of what its engine computes.
 
@@ -121,6 +154,9 @@ class SimulatedGpuEngine:
         self._speed = speed
         self._thread = threading.local()
         self.memory = SimulatedMemory(memory_limit)
+        self._columns = _CachedColumns(self.memory)
+        self.cache = ColumnCache(self._columns)
+        self.memory.keeps(lambda: self.cache.nbytes, self.cache.evict)
 
     def _run(self, what: str, operation: Callable[[], Any]) -> Any:
         """Compute and note how long it took: the sleep comes at the end of the chunk."""
@@ -138,7 +174,29 @@ class SimulatedGpuEngine:
 
     def read(self, request: ReadRequest) -> Frame:
         """Read row groups; see ``Engine``."""
+        if request.keep:
+            return self._read_cached(request)
         return self._frame("reading the chunk", lambda: self._inner.read(request))
+
+    def _read_cached(self, request: ReadRequest) -> Frame:
+        by_source = {column.source: column for column in request.columns}
+
+        def load(files: Files, columns: Sequence[str]) -> dict[str, _OnDevice]:
+            wanted = tuple(ReadColumn(name, name, by_source[name].type) for name in columns)
+            pieces = tuple((path, tuple(groups)) for path, groups in files)
+            part = ReadRequest(pieces, wanted, None, tuple(columns), request.bounds)
+            schema = tuple(Field(column.name, column.type) for column in wanted)
+            table = self._run("reading the chunk", lambda: self._inner.to_arrow(self._inner.read(part), schema))
+            return {name: self._columns.hold(table.select([name])) for name in columns}
+
+        data = self.cache.read(request.files, list(by_source), request.keep, load)
+        arrays = [data[column.source].held.table.column(0) for column in request.columns]
+        table = pa.Table.from_arrays(arrays, names=[column.name for column in request.columns])
+        frame = self.from_arrow(table)
+        if request.predicate is not None:
+            frame = self.filter(frame, request.predicate)
+        types = {column.name: column.type for column in request.columns}
+        return self.project(frame, [NamedExpression(name, Column(types[name], name)) for name in request.output])
 
     def from_arrow(self, table: pa.Table) -> Frame:
         """Take over an Arrow table; see ``Engine``."""

@@ -33,6 +33,17 @@ def test_one_kind_divides_the_rest_evenly():
     assert only.rows_for("gpu", 60 * MILLION, {}) is None
 
 
+def test_a_gpu_alone_gets_equal_chunks():
+    only = policy(("gpu",), {"gpu": 2}, gpu=48 * MILLION)
+    assert only.rows_for("gpu", 180 * MILLION, {}) == 45 * MILLION
+    assert only.rows_for("gpu", 90 * MILLION, {"gpu": 90 * MILLION}) == 45 * MILLION
+    assert only.rows_for("gpu", 46 * MILLION, {"gpu": 134 * MILLION}) == 46 * MILLION
+    assert only.rows_for("gpu", 30 * MILLION, {}) == 15 * MILLION
+    assert only.rows_for("gpu", 5 * MILLION, {}) == 5 * MILLION
+    only.limit("gpu", MILLION)
+    assert only.rows_for("gpu", 30 * MILLION, {}) == MILLION
+
+
 def test_first_chunks_are_equal_and_the_window_is_one_until_measured():
     both = policy()
     assert both.rows_for("cpu", 100 * MILLION, {}) == both.rows_for("gpu", 100 * MILLION, {})

@@ -52,7 +52,7 @@ def test_frames_count_while_they_live():
     engine = SimulatedGpuEngine(2000, inner=Inner())
     frame = engine.from_arrow(table(100))
     half = engine.filter(frame, TRUE)
-    assert (half.rows, engine.memory.used, engine.memory.peak) == (50, 1200, 1200)
+    assert (half.rows, engine.memory.used, engine.memory.restart_peak()) == (50, 1200, 1200)
 
 
 def test_limit_and_peak():
@@ -64,12 +64,11 @@ def test_limit_and_peak():
         engine.from_arrow(table(70))
     assert (caught.value.wanted, caught.value.free) == (560, 520)
     build = engine.build(frame, ["x"])
-    assert (engine.memory.used, engine.memory.peak) == (960, 960)
+    assert (engine.memory.used, engine.memory.restart_peak()) == (960, 960)
     del frame
     gc.collect()
     assert engine.memory.used == 480
-    engine.memory.reset_peak()
-    assert engine.memory.peak == 480
+    assert [engine.memory.restart_peak(), engine.memory.restart_peak()] == [960, 480]
     del build
     gc.collect()
     assert engine.memory.used == 0

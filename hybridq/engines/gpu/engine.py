@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from hybridq.engines.cache import ColumnCache
 from hybridq.engines.column import LARGE_STRING_BYTES, within
 from hybridq.engines.gpu import device
 from hybridq.engines.gpu.aggregate import aggregate_frame
@@ -19,7 +20,7 @@ from hybridq.engines.gpu.host import Host
 from hybridq.engines.gpu.interop import from_arrow, to_arrow
 from hybridq.engines.gpu.join import GpuBuildSide, count_matches, probe_frame
 from hybridq.engines.gpu.memory import DeviceMemory
-from hybridq.engines.gpu.read import read_frame
+from hybridq.engines.gpu.read import ColumnOperations, read_frame
 from hybridq.engines.gpu.sort import sort_frame
 from hybridq.engines.protocol import BuildSide, Frame, ProbeKind, ReadRequest
 from hybridq.errors import DeviceOutOfMemory, NumericOverflow
@@ -35,13 +36,21 @@ class GpuEngine:
     Parameters
     ----------
     memory : DeviceMemory or None
-        The account of the device's memory (see ``hybridq.engines.gpu.memory.start_device``), for reports.
+        The account of the device's memory (see ``hybridq.engines.gpu.memory.start_device``).
+
+    Attributes
+    ----------
+    cache : ColumnCache
+        Columns that stay on the device; empty until a read request asks for that and the cache has a limit.
     """
 
     name = "gpu"
 
     def __init__(self, memory: DeviceMemory | None = None) -> None:
         self.memory = memory
+        self.cache = ColumnCache(ColumnOperations())
+        if memory is not None:
+            memory.keeps(lambda: self.cache.nbytes, self.cache.evict)
         self._host = Host()
 
     @property
@@ -50,7 +59,7 @@ class GpuEngine:
         return self._host.evaluations
 
     def read(self, request: ReadRequest) -> Frame:
-        return read_frame(request, self._host)
+        return read_frame(request, self._host, self.cache)
 
     def from_arrow(self, table: pa.Table) -> Frame:
         if table.num_rows > device.MAX_ROWS:

@@ -7,6 +7,7 @@ import threading
 
 import rmm.mr
 
+from hybridq.engines.account import DeviceAccount
 from hybridq.errors import ConfigurationError, DeviceOutOfMemory
 
 ALIGNMENT = 256
@@ -14,17 +15,19 @@ READER_THREADS = 8
 """Threads that read files for a device: fewer starve it, more gain nothing (measured on 16 cores)."""
 
 
-class DeviceMemory:
+class DeviceMemory(DeviceAccount):
     """The account of the memory pool of this process's device.
 
-    Attributes
+    Parameters
     ----------
     limit : int
         Bytes of the pool.
+    counters : rmm.mr.StatisticsResourceAdaptor
+        Counts what the pool gives out.
     """
 
     def __init__(self, limit: int, counters: rmm.mr.StatisticsResourceAdaptor) -> None:
-        self.limit = limit
+        super().__init__(limit)
         self._counters = counters
         self._lock = threading.Lock()
         self._base = 0
@@ -36,21 +39,17 @@ class DeviceMemory:
         with self._lock:
             return self._base + int(self._counters.allocation_counts.current_bytes)
 
-    @property
-    def peak(self) -> int:
-        """Return the most bytes allocated since the last ``reset_peak``."""
+    def restart_peak(self) -> int:
+        """Return the most bytes allocated since this was last called."""
         with self._lock:
-            return self._base + int(self._counters.allocation_counts.peak_bytes)
-
-    def reset_peak(self) -> None:
-        """Start measuring the peak anew."""
-        with self._lock:
+            peak = self._base + int(self._counters.allocation_counts.peak_bytes)
             # A pushed counter starts from 0: what was allocated before is added to it.
             if self._pushed:
                 self._counters.pop_counters()
             self._base = int(self._counters.allocation_counts.current_bytes)
             self._counters.push_counters()
             self._pushed = True
+            return peak
 
 
 _lock = threading.Lock()

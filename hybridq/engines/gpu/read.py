@@ -2,30 +2,55 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
 
 import pylibcudf as plc
 from pylibcudf.io.parquet import ParquetReaderOptions, read_parquet
-from pylibcudf.io.parquet_metadata import FileMetaData, read_parquet_footers
+from pylibcudf.io.parquet_metadata import FileMetaData
 from pylibcudf.io.types import SourceInfo
 
 from hybridq import types
+from hybridq.engines.cache import ColumnCache, Files
 from hybridq.engines.constants import column_bounds
 from hybridq.engines.gpu import device
 from hybridq.engines.gpu.column import GpuColumn
 from hybridq.engines.gpu.evaluate import Evaluator
+from hybridq.engines.gpu.footer import footer_of
 from hybridq.engines.gpu.frame import GpuFrame
 from hybridq.engines.gpu.host import Host
 from hybridq.engines.gpu.interop import from_storage
 from hybridq.engines.protocol import ReadRequest
 from hybridq.errors import DeviceOutOfMemory
-from hybridq.storage import FileStamp, is_url, stamp
+from hybridq.storage import is_url
 from hybridq.types import Field
 
 _OUT_OF_MEMORY = ("out_of_memory", "out of memory", "cudaErrorMemoryAllocation", "bad_alloc")
 
 
-def read_frame(request: ReadRequest, host: Host) -> GpuFrame:
+class _Unreadable(Exception):
+    """libcudf does not read the files."""
+
+
+class ColumnOperations:
+    """What the column cache does with device columns."""
+
+    def rows(self, data: plc.Column) -> int:
+        return int(data.size())
+
+    def nbytes(self, data: plc.Column) -> int:
+        return int(data.device_buffer_size())
+
+    def slice(self, data: plc.Column, start: int, stop: int) -> plc.Column:
+        return plc.copying.slice(data, [start, stop])[0]
+
+    def concatenate(self, parts: Sequence[plc.Column]) -> plc.Column:
+        return plc.concatenate.concatenate(list(parts))
+
+    def finish(self) -> None:
+        device.synchronize()
+
+
+def read_frame(request: ReadRequest, host: Host, cache: ColumnCache[plc.Column]) -> GpuFrame:
     """Read row groups, and keep the rows that satisfy the predicate.
 
     Files that libcudf does not read, or whose columns are of other types than the plan says, are left to the CPU
@@ -36,7 +61,7 @@ def read_frame(request: ReadRequest, host: Host) -> GpuFrame:
     DataError
         A file is missing, truncated or not what the catalog saw; the message names it.
     """
-    frame = _read_on_device(request)
+    frame = _read_on_device(request, cache)
     if frame is None:
         return _read_on_host(request, host)
     if request.predicate is not None and frame.rows:
@@ -45,45 +70,62 @@ def read_frame(request: ReadRequest, host: Host) -> GpuFrame:
     return frame.pick(request.output)
 
 
-@lru_cache(maxsize=1024)
-def _footer(seen: FileStamp) -> FileMetaData:
-    """Parse a file's footer once: of a file of a thousand row groups that takes longer than reading some of them."""
-    return read_parquet_footers(SourceInfo([seen.path]))[0]
-
-
-def _read_on_device(request: ReadRequest) -> GpuFrame | None:
+def _read_on_device(request: ReadRequest, cache: ColumnCache[plc.Column]) -> GpuFrame | None:
     files = [(path.removeprefix("file://"), groups) for path, groups in request.files if groups]
     if not files or not request.columns or any(is_url(path) for path, _ in files):
         return None
     sources = list(dict.fromkeys(column.source for column in request.columns))
     try:
-        options = ParquetReaderOptions.builder(SourceInfo([path for path, _ in files])).column_names(sources).build()
-        options.set_row_groups([list(groups) for _, groups in files])
-        found = read_parquet(options, parquet_metadatas=[_footer(stamp(path)) for path, _ in files])
+        sources = footer_of(files[0][0]).in_file_order(sources)
+        data = cache.read(files, sources, request.keep, _load) if request.keep else _load(files, sources)
     except MemoryError:
         raise
+    except _Unreadable:
+        return None
     except (RuntimeError, OSError, ValueError, IndexError, TypeError, OverflowError) as error:
         if any(sign in str(error) for sign in _OUT_OF_MEMORY):
             raise DeviceOutOfMemory(f"out of memory on the GPU while reading {len(files)} files: {error}") from error
         return None
+    return _frame(request, data)
+
+
+def _load(files: Files, columns: Sequence[str]) -> dict[str, plc.Column]:
+    """Read row groups of local files to the device."""
+    footers = _footers(files, columns)
+    options = ParquetReaderOptions.builder(SourceInfo([path for path, _ in files])).column_names(list(columns)).build()
+    if footers is None:
+        options.set_row_groups([list(groups) for _, groups in files])
+    found = read_parquet(options, parquet_metadatas=footers)
     data = dict(zip(found.column_names(include_children=False), found.tbl.columns(), strict=True))
-    return _frame(request, data, int(found.tbl.num_rows()))
+    rows = int(found.tbl.num_rows())
+    if any(name not in data or data[name].size() != rows for name in columns):
+        raise _Unreadable
+    return {name: data[name] for name in columns}
 
 
-def _frame(request: ReadRequest, data: dict[str, plc.Column], rows: int) -> GpuFrame | None:
+def _footers(files: Files, columns: Sequence[str]) -> list[FileMetaData] | None:
+    """Return footers of just what is read; ``None`` where libcudf has to look at the files' own."""
+    found = []
+    for path, groups in files:
+        data = footer_of(path).cut(groups, columns)
+        if data is None:
+            return None
+        found.append(FileMetaData.from_bytes(data))
+    return found
+
+
+def _frame(request: ReadRequest, data: Mapping[str, plc.Column]) -> GpuFrame | None:
     """Give the columns their logical types; ``None`` if one has another type than the plan says."""
     ranges = {source: (low, high) for source, low, high in request.bounds}
     columns: dict[str, GpuColumn] = {}
     for wanted in request.columns:
-        values = data.get(wanted.source)
-        if values is None or values.size() != rows:
-            return None
+        values = data[wanted.source]
         low, high = ranges.get(wanted.source, (None, None))
         column = from_storage(values, wanted.type, column_bounds(wanted.type, low, high))
         if column is None:
             return None
         columns[wanted.name] = column
-    return GpuFrame(columns, rows)
+    return GpuFrame(columns, int(next(iter(data.values())).size()))
 
 
 def _read_on_host(request: ReadRequest, host: Host) -> GpuFrame:

@@ -1,0 +1,108 @@
+"""The account of a device's memory: what chunks are expected to need, are admitted with, and are seen to take."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+Evict = Callable[[int], int]
+"""Frees about so many bytes, and returns how many it freed."""
+
+
+@dataclass(slots=True)
+class Watch:
+    """What the device's memory was used for while one chunk ran.
+
+    Attributes
+    ----------
+    predicted : int
+        Bytes that all chunks then running were expected to need, with what is kept from chunk to chunk.
+    peak : int
+        The most bytes that were allocated, by whomever.
+    """
+
+    predicted: int = 0
+    peak: int = 0
+
+
+class DeviceAccount(ABC):
+    """Admits chunks to a device, and watches what they take.
+
+    Parameters
+    ----------
+    limit : int
+        Bytes of the device that may be used.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._turn = threading.Condition()
+        self._admitted = 0
+        self._watches: list[Watch] = []
+        self._kept: list[Callable[[], int]] = []
+        self._evict: list[Evict] = []
+
+    @property
+    @abstractmethod
+    def used(self) -> int:
+        """Return the bytes allocated now."""
+
+    @abstractmethod
+    def restart_peak(self) -> int:
+        """Return the most bytes allocated since this was last called."""
+
+    @property
+    def kept(self) -> int:
+        """Return the bytes that stay allocated from chunk to chunk: build sides and cached columns."""
+        return sum(size() for size in self._kept)
+
+    def keeps(self, size: Callable[[], int], evict: Evict | None = None) -> None:
+        """Name something that stays allocated from chunk to chunk, and how it can be made smaller."""
+        self._kept.append(size)
+        if evict is not None:
+            self._evict.append(evict)
+
+    @contextmanager
+    def admitted(self, wanted: int) -> Iterator[Watch]:
+        """Wait until a chunk fits beside those that run, and watch the memory while it does.
+
+        A chunk that does not fit by itself is let in all the same once no other runs: the prediction may be too high,
+        and a device out of memory says so.
+
+        Parameters
+        ----------
+        wanted : int
+            Bytes that the chunk is expected to need.
+        """
+        with self._turn:
+            while (excess := self._admitted + wanted + self.kept - self.limit) > 0:
+                if self._make_room(excess):
+                    continue
+                if not self._admitted:
+                    break
+                self._turn.wait()
+            self._admitted += wanted
+            watch = Watch(predicted=self._admitted + self.kept)
+            self._note_peak()
+            self._watches.append(watch)
+        try:
+            yield watch
+        finally:
+            with self._turn:
+                self._note_peak()
+                self._watches = [other for other in self._watches if other is not watch]
+                self._admitted -= wanted
+                self._turn.notify_all()
+
+    def _make_room(self, wanted: int) -> bool:
+        """Give up cached columns; tells whether any were freed."""
+        return any(evict(wanted) > 0 for evict in self._evict)
+
+    def _note_peak(self) -> None:
+        """Credit all chunks that run with the peak so far."""
+        peak = self.restart_peak()
+        for watch in self._watches:
+            watch.peak = max(watch.peak, peak)
