@@ -143,12 +143,18 @@ def key_codes(column: Column, rows: int) -> KeyCodes:
         if high - low > np.iinfo(dtype).max:
             values = values.astype(np.int64)
         codes = values if low == 0 else values - values.dtype.type(low)
+        if codes.dtype == np.uint64:  # with signed codes of other keys, NumPy would make floats of them
+            codes = codes.astype(np.int64)
+    wide = np.uint64 if dtype.kind == "u" else np.int64  # the least value may be past 63 bits
     return _with_null(
         codes,
         high - low + 1,
         column,
         lambda own, valid: Column(
-            data_type, (own + low).astype(dtype), valid, bounds=(low, high) if dtype.kind != "b" else None
+            data_type,
+            (own.astype(wide) + wide(low)).astype(dtype),
+            valid,
+            bounds=(low, high) if dtype.kind != "b" else None,
         ),
     )
 

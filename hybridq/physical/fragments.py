@@ -53,7 +53,10 @@ class OpenPipeline:
             if name is None:
                 return None
             if isinstance(step, ProjectStep):
-                key = next(item.expression for item in step.expressions if item.name == name)
+                found = next((item.expression for item in step.expressions if item.name == name), None)
+                if found is None:  # it comes from a build side that was joined later
+                    return None
+                key = found
         name = _plain_column(key)
         if name is None or isinstance(self.source, StageSource):
             return None

@@ -310,3 +310,16 @@ def test_many_groups_of_any_density(engine):
         assert result.sort_by([(name, "ascending") for name in keys]).equals(
             expected.to_arrow_table().cast(result.schema)
         ), keys
+
+
+def test_large_unsigned_keys(engine):
+    top = 2**64 - 1
+    for keys in ([top, top, top - 1], [top, None, top], [2**63, 2**63 + 1, 2**63]):
+        table = pa.table({"g": pa.array(keys, pa.uint64()), "h": [1, 1, 1]})
+        g = col("g", pa.uint64())
+        for groups in ({"g": g, "h": col("h")}, {"h": col("h"), "g": g}):
+            result = aggregate(engine, table, groups, [count("n")]).select(["g", "h", "n"])
+            assert in_any_order(rows(result)) == in_any_order((key, 1, keys.count(key)) for key in set(keys))
+        distinct = AggregateCall("d", "distinct", g, pa.list_(pa.uint64()))
+        ((_, found),) = rows(aggregate(engine, table, {"h": col("h")}, [distinct]))
+        assert set(found) == set(keys) - {None}

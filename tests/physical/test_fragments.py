@@ -45,3 +45,12 @@ def test_a_key_is_traced_through_renames_and_integer_casts_only() -> None:
     assert pipeline.source_column(Column(I64, "x")) == "a"
     pipeline.steps[0] = ProjectStep((NamedExpression("x", Call(I64, "add", (column, column))),))
     assert pipeline.source_column(Column(I64, "x")) is None
+
+
+def test_a_key_from_a_build_side_is_not_looked_for_in_earlier_projections() -> None:
+    source = TableSource("t", (ScanColumn("t.a", "a", I64),), None, ("t.a",))
+    pipeline = OpenPipeline(source, (), 0, 0)
+    pipeline.steps.append(ProjectStep((NamedExpression("x", Column(I64, "t.a")),)))
+    pipeline.steps.append(ProbeStep(0, "inner", (Column(I64, "x"),), None, ("x", "k")))
+    assert pipeline.source_column(Column(I64, "x")) == "a"
+    assert pipeline.source_column(Column(I64, "k")) is None
