@@ -26,8 +26,21 @@ from hybridq.plan.nodes import Join, JoinKind, Limit, Node, Project
 from hybridq.types import average_type, is_decimal, is_floating, is_integer, sum_type
 
 
-def join_node(left: Node, right: Node, kind: JoinKind, condition: Expression | None, null_aware: bool) -> Join:
-    """Return a join whose condition is split into pairs of equal keys and a residual."""
+def join_node(
+    left: Node,
+    right: Node,
+    kind: JoinKind,
+    condition: Expression | None,
+    null_aware: bool = False,
+    mark: str | None = None,
+) -> Join:
+    """Return a join whose condition is split into pairs of equal keys and a residual.
+
+    Raises
+    ------
+    Unsupported
+        The join is that of IN, and its first condition is no pair of keys.
+    """
     left_names = {field.name for field in left.schema}
     right_names = {field.name for field in right.schema}
     keys: list[tuple[Expression, Expression]] = []
@@ -39,7 +52,9 @@ def join_node(left: Node, right: Node, kind: JoinKind, condition: Expression | N
         elif not is_true(part):
             rest.append(part)
     left_keys, right_keys = tuple(pair[0] for pair in keys), tuple(pair[1] for pair in keys)
-    return Join(left, right, kind, left_keys, right_keys, conjunction(tuple(rest)), null_aware)
+    if null_aware and (condition is None or not keys or conjuncts(condition)[0] in rest):
+        raise Unsupported("IN over a subquery, compared with a constant or with NULL, is not supported here")
+    return Join(left, right, kind, left_keys, right_keys, conjunction(tuple(rest)), null_aware, mark)
 
 
 def with_columns(node: Node, columns: Sequence[Column]) -> Node:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import pyarrow as pa
 
 from hybridq.errors import Unsupported
 from hybridq.frontend.sql_errors import refuse_other_statements, translated
+from hybridq.frontend.sql_joins import join_notes
 from hybridq.frontend.substrait import plan_substrait
 from hybridq.frontend.substrait_reads import is_supported
+from hybridq.frontend.substrait_subqueries import JoinNote
 from hybridq.plan.nodes import Plan
 from hybridq.types import Schema, is_decimal
 
@@ -49,8 +50,8 @@ def plan_sql(text: str, tables: Mapping[str, Schema]) -> Plan:
     Unsupported
         If the query needs something that hybridq does not do; the message names it.
     """
-    message, null_aware = _substrait(text, tables)
-    return plan_substrait(message, tables, null_aware)
+    message, notes = _substrait(text, tables)
+    return plan_substrait(message, tables, iter(notes))
 
 
 def export_substrait(text: str, tables: Mapping[str, Schema]) -> str:
@@ -71,14 +72,15 @@ def export_substrait(text: str, tables: Mapping[str, Schema]) -> str:
     Raises
     ------
     SqlError, UnknownTable, UnknownColumn, AmbiguousColumn, Unsupported
-        As ``plan_sql`` does; also ``Unsupported`` for NOT IN with a subquery, which Substrait cannot express.
+        As ``plan_sql`` does; also ``Unsupported`` for NOT IN, and for EXISTS and IN under OR, with a subquery, which
+        Substrait cannot express.
     """
     from google.protobuf import json_format
     from substrait.proto import Plan as SubstraitPlan
 
-    message, null_aware = _substrait(text, tables)
-    if any(null_aware):
-        raise Unsupported("NOT IN with a subquery cannot be written as Substrait: use NOT EXISTS")
+    message, notes = _substrait(text, tables)
+    if any(note.null_aware or note.kind == "mark" for note in notes):
+        raise Unsupported("NOT IN with a subquery, and EXISTS under OR, cannot be written as Substrait")
     parsed = SubstraitPlan()
     parsed.ParseFromString(message)
     # DataFusion writes them in any order.
@@ -86,8 +88,8 @@ def export_substrait(text: str, tables: Mapping[str, Schema]) -> str:
     return json.dumps(json_format.MessageToDict(parsed), indent=1)
 
 
-def _substrait(text: str, tables: Mapping[str, Schema]) -> tuple[bytes, Iterator[bool]]:
-    """Plan the text and return it as Substrait, and for each anti join whether it is NOT IN."""
+def _substrait(text: str, tables: Mapping[str, Schema]) -> tuple[bytes, list[JoinNote]]:
+    """Plan the text and return it as Substrait, and what that cannot say of the joins."""
     import datafusion
     from datafusion.substrait import Producer
 
@@ -100,8 +102,9 @@ def _substrait(text: str, tables: Mapping[str, Schema]) -> tuple[bytes, Iterator
     try:
         frame = context.sql_with_options(text, options)
         logical = frame.optimized_logical_plan()
-        flags = _null_aware(logical, words, tables)
-        return Producer.to_substrait_plan(logical, context).encode(), iter(flags)
+        names = words | set(tables) | {field.name for schema in tables.values() for field in schema}
+        notes = join_notes(frame.logical_plan().display_indent(), logical.display_indent(), names)
+        return Producer.to_substrait_plan(logical, context).encode(), notes
     except Exception as error:  # DataFusion raises plain Exception for most failures
         raise translated(error, text, tables) from error
     except BaseException as error:
@@ -125,26 +128,3 @@ def _planned_type(data_type: pa.DataType) -> pa.DataType:
 
 def _wide(data_type: pa.DataType) -> bool:
     return is_decimal(data_type) and data_type.precision > 38
-
-
-def _null_aware(logical: Any, words: frozenset[str], tables: Mapping[str, Schema]) -> list[bool]:
-    """Return for each anti join of the plan, parents first, whether DataFusion marked it as NOT IN.
-
-    DataFusion prints the mark at the end of the join's line, and has no other place where it could be read.
-    """
-    if not any(line.lstrip().startswith(("LeftAnti", "RightAnti")) for line in logical.display_indent().splitlines()):
-        return []
-    names = {field.name for schema in tables.values() for field in schema} | words | set(tables)
-    if any("null_aware" in name for name in names):
-        raise Unsupported("NOT EXISTS, NOT IN and EXCEPT beside the name null_aware are not supported: rename it")
-    flags: list[bool] = []
-    pending = [logical]
-    while pending:
-        node = pending.pop()
-        line = node.display()
-        if line.startswith(("LeftAnti", "RightAnti")):
-            flags.append("null_aware" in line)
-        pending.extend(reversed(node.inputs()))
-    if logical.display_indent().count("null_aware") != sum(flags):
-        raise Unsupported("NOT IN within a scalar subquery is not supported: use NOT EXISTS")
-    return flags

@@ -14,6 +14,7 @@ from hybridq.errors import PlanFormatError, Unsupported
 from hybridq.frontend.construction import with_columns
 from hybridq.frontend.substrait_messages import parse, upgrade_json
 from hybridq.frontend.substrait_relations import Relation, RelationTranslator
+from hybridq.frontend.substrait_subqueries import JoinNote, JoinNotes
 from hybridq.plan.nodes import Node, Plan
 from hybridq.types import Schema
 
@@ -72,7 +73,7 @@ def _from_dictionary(content: Any) -> Any:
 
 
 def plan_substrait(
-    message: bytes | Mapping[str, Any], tables: Mapping[str, Schema], null_aware: Iterator[bool] | None = None
+    message: bytes | Mapping[str, Any], tables: Mapping[str, Schema], notes: Iterator[JoinNote] | None = None
 ) -> Plan:
     """Convert a Substrait plan.
 
@@ -82,9 +83,8 @@ def plan_substrait(
         The plan in Substrait's binary form, or its JSON as a dictionary.
     tables : mapping of str to Schema
         The registered tables.
-    null_aware : iterator of bool, optional
-        Whether each anti join stands for NOT IN, in the plan's order; Substrait itself cannot say it, and its anti
-        joins are NOT EXISTS.
+    notes : iterator of JoinNote, optional
+        What Substrait cannot say of the plan's anti and mark joins, see ``JoinNotes``.
 
     Returns
     -------
@@ -102,12 +102,12 @@ def plan_substrait(
     """
     parsed = parse(message) if isinstance(message, bytes) else _from_dictionary(dict(message))
     try:
-        return _translate(parsed, tables, null_aware)
+        return _translate(parsed, tables, JoinNotes(notes))
     except RecursionError:
         raise Unsupported("a plan nested this deeply is not supported") from None
 
 
-def _translate(message: Any, tables: Mapping[str, Schema], null_aware: Iterator[bool] | None) -> Plan:
+def _translate(message: Any, tables: Mapping[str, Schema], notes: JoinNotes) -> Plan:
     relations = [item for item in message.relations if item.WhichOneof("rel_type") is not None]
     if not relations:
         raise PlanFormatError("this Substrait plan has no relations")
@@ -121,7 +121,7 @@ def _translate(message: Any, tables: Mapping[str, Schema], null_aware: Iterator[
     if message.version.producer == "datafusion":
         # SQL's concat() skips NULLs, and || does not; DataFusion calls the latter str_concat.
         functions = {key: "concat_skipping_null" if name == "concat" else name for key, name in functions.items()}
-    translator = RelationTranslator(tables, functions, null_aware)
+    translator = RelationTranslator(tables, functions, notes)
     if relations[0].WhichOneof("rel_type") == "root":
         relation = translator.translate(relations[0].root.input)
         names = tuple(relations[0].root.names)
@@ -132,7 +132,8 @@ def _translate(message: Any, tables: Mapping[str, Schema], null_aware: Iterator[
         raise PlanFormatError(f"the plan names {len(names)} columns and has {len(relation.fields)}")
     if not names:
         raise Unsupported("a query without columns is not supported")
-    return Plan(rooted(relation), names)
+    notes.check_used()
+    return Plan(rooted(relation), names, tuple(translator.subqueries.values))
 
 
 def rooted(relation: Relation) -> Node:

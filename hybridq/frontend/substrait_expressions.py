@@ -11,7 +11,8 @@ import pyarrow as pa
 from hybridq.errors import HybridqError, PlanFormatError, Unsupported
 from hybridq.frontend.coercion import common_type_of, membership
 from hybridq.frontend.substrait_values import arrow_type, literal
-from hybridq.plan.expressions import Call, Case, Cast, Column, Expression, Literal, columns_of
+from hybridq.frontend.substrait_subqueries import Subqueries
+from hybridq.plan.expressions import Call, Case, Cast, Column, Expression, Literal, SubqueryValue, columns_of, walk
 from hybridq.plan.functions import BY_SUBSTRAIT_NAME, COMPARISONS, DATE_PARTS, result_type
 
 DEEPEST_EXPRESSION = 100
@@ -22,7 +23,6 @@ Fields = Sequence[Column | HybridqError]
 
 _PLAIN_NAMES = {
     "window_function": "window functions (OVER)",
-    "subquery": "a subquery used as a value or a condition (uncorrelated scalar, EXISTS or IN)",
     "dynamic_parameter": "parameters ($1, ?)",
     "multi_or_list": "membership of several values at once",
     "nested": "nested values (struct, list, map)",
@@ -45,6 +45,7 @@ class ExpressionTranslator:
 
     functions: Mapping[int, str]
     widened: set[str] = field(default_factory=set)
+    subqueries: Subqueries = field(default_factory=Subqueries)
 
     def translate(self, message: Any, fields: Fields, depth: int = 0) -> Expression:
         """Convert a ``substrait.Expression`` over the given input.
@@ -72,13 +73,20 @@ class ExpressionTranslator:
             body = message.singular_or_list
             operand = self.translate(body.value, fields, depth + 1)
             return membership(operand, [self.translate(option, fields, depth + 1) for option in body.options])
+        if kind == "subquery":
+            needles = message.subquery.in_predicate.needles
+            needle = self.translate(needles[0], fields, depth + 1) if needles else None
+            return self.subqueries.expression(message.subquery, needle)
         if kind is None:
             raise PlanFormatError("the plan has an empty expression")
         raise Unsupported(f"{_PLAIN_NAMES.get(kind, kind.replace('_', ' '))}: not supported yet")
 
     def is_widened(self, expression: Expression) -> bool:
         """Tell whether the expression reads a column that is wider than the plan's producer assumed."""
-        return bool(self.widened) and not self.widened.isdisjoint(columns_of(expression))
+        if not self.widened:
+            return False
+        values = (str(part) for part in walk(expression) if isinstance(part, SubqueryValue))
+        return not self.widened.isdisjoint({*columns_of(expression), *values})
 
     def name_of(self, reference: int) -> str:
         """Return the name of the function with that anchor."""

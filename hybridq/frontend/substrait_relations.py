@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from hybridq.frontend import set_operations
 from hybridq.frontend.construction import aggregate_type, is_true, join_node, limit_node
 from hybridq.frontend.substrait_expressions import ExpressionTranslator, column_at
 from hybridq.frontend.substrait_reads import read_table, read_values
+from hybridq.frontend.substrait_subqueries import JoinNotes, marked, subqueries_of
 from hybridq.frontend.substrait_values import arrow_type
 from hybridq.plan.expressions import (
     AggregateCall,
@@ -45,8 +46,9 @@ _UNSUPPORTED = {
 }
 _JOINS: dict[int, tuple[JoinKind, bool]] = {
     1: ("inner", False), 2: ("full", False), 3: ("left", False), 4: ("left", True),
-    5: ("semi", False), 6: ("anti", False), 8: ("semi", True), 9: ("anti", True),
+    5: ("semi", False), 6: ("anti", False), 8: ("semi", True), 9: ("anti", True), 11: ("mark", False),
 }  # fmt: skip
+_LEFT_ANTI, _RIGHT_ANTI, _LEFT_MARK = 6, 9, 11
 _SETS = {
     1: ("except", True), 7: ("except", False), 2: ("except", True), 3: ("intersect", True), 4: ("intersect", True),
     8: ("intersect", False), 5: ("union", True), 6: ("union", False),
@@ -73,17 +75,15 @@ class RelationTranslator:
         Registered tables.
     functions : mapping of int to str
         Function names by anchor.
-    null_aware : iterator of bool, optional
-        For each anti join, in the plan's order (parents first, left before right), whether it stands for NOT IN. Left
-        out for plans that were not made from SQL here: Substrait's anti joins are NOT EXISTS.
+    notes : JoinNotes
+        What Substrait cannot say of the plan's joins.
     """
 
-    def __init__(
-        self, tables: Mapping[str, Schema], functions: Mapping[int, str], null_aware: Iterator[bool] | None = None
-    ) -> None:
+    def __init__(self, tables: Mapping[str, Schema], functions: Mapping[int, str], notes: JoinNotes) -> None:
         self.tables = tables
         self.expressions = ExpressionTranslator(functions)
-        self.null_aware = null_aware
+        self.notes = notes
+        self.subqueries = self.expressions.subqueries
         self.scans: Counter[str] = Counter()
 
     def translate(self, message: Any, depth: int = 0) -> Relation:
@@ -103,11 +103,41 @@ class RelationTranslator:
         if method is None:
             plain = _UNSUPPORTED.get(kind, f"the relation {kind.replace('_', ' ')}")
             raise Unsupported(f"{plain}: not supported yet")
-        relation: Relation = method(body, depth + 1)
+        note = None
+        if kind == "join" and body.type in (_LEFT_ANTI, _RIGHT_ANTI, _LEFT_MARK):
+            note = self.notes.null_aware("mark" if body.type == _LEFT_MARK else "anti")
+        for subquery in subqueries_of(body):
+            self._add_subquery(subquery, depth + 1)
+        relation: Relation = method(body, depth + 1) if note is None else self._join(body, depth + 1, note)
+        if self.subqueries.take_marks():
+            raise Unsupported("IN over a subquery is supported in WHERE and in SELECT, and not here")
         if body.common.WhichOneof("emit_kind") == "emit":
             fields = tuple(column_at(ordinal, relation.fields) for ordinal in body.common.emit.output_mapping)
             return Relation(relation.node, fields)
         return relation
+
+    def _add_subquery(self, message: Any, depth: int) -> None:
+        kind = message.WhichOneof("subquery_type")
+        if kind == "scalar":
+            below = message.scalar.input
+        elif kind == "in_predicate" and len(message.in_predicate.needles) == 1:
+            below = message.in_predicate.haystack
+        elif kind == "set_predicate" and message.set_predicate.predicate_op == 1:
+            below = message.set_predicate.tuples
+        else:
+            raise Unsupported("ANY, ALL, UNIQUE and IN of several values over a subquery are not supported")
+        relation = self.translate(below, depth)
+        self.subqueries.add(message, relation.node, relation.fields)
+        if kind != "set_predicate" and self.expressions.is_widened(relation.fields[0]):
+            self.expressions.widened.add(str(self.subqueries.expression(message, relation.fields[0])))
+            self.subqueries.take_marks()
+
+    def _with_marks(self, node: Node) -> Node:
+        """Add a column for each IN over a subquery that was met in expressions over the node."""
+        for mark, needle, haystack, column in self.subqueries.take_marks():
+            right = self._renamed(Relation(haystack, (column,)), node)
+            node = marked(node, mark, needle, right.node, right.fields[0])
+        return node
 
     def _read(self, body: Any, depth: int) -> Relation:
         kind = body.WhichOneof("read_type")
@@ -122,6 +152,7 @@ class RelationTranslator:
     def _filter(self, body: Any, depth: int) -> Relation:
         relation = self.translate(body.input, depth)
         predicate = self._condition(body.condition, relation.fields)
+        relation = Relation(self._with_marks(relation.node), relation.fields)
         # A producer that pushed a filter into its scan may repeat it above, in case the scan does not apply it.
         known = set(conjuncts(relation.node.predicate)) if isinstance(relation.node, Filter) else set()
         rest = conjunction(tuple(part for part in conjuncts(predicate) if part not in known and not is_true(part)))
@@ -136,6 +167,7 @@ class RelationTranslator:
     def _project(self, body: Any, depth: int) -> Relation:
         relation = self.translate(body.input, depth)
         computed = [self.expressions.translate(expression, relation.fields) for expression in body.expressions]
+        relation = Relation(self._with_marks(relation.node), relation.fields)
         ordinals = range(len(relation.fields) + len(computed))
         if body.common.WhichOneof("emit_kind") == "emit":
             emitted = set(body.common.emit.output_mapping)
@@ -161,23 +193,22 @@ class RelationTranslator:
         fields = tuple(Column(output.type, names.get(output, "")) for output in outputs)
         return Relation(node, fields)
 
-    def _join(self, body: Any, depth: int) -> Relation:
+    def _join(self, body: Any, depth: int, null_aware: bool = False) -> Relation:
         if body.type not in _JOINS:
-            if body.type in (11, 12):
-                raise Unsupported("EXISTS or IN with a subquery under OR (a mark join): not supported yet")
-            raise Unsupported("a join that takes a single match, or of no type: not supported yet")
+            raise Unsupported("a join that takes a single match, a right mark join, or of no type: not supported")
         kind, swapped = _JOINS[body.type]
-        null_aware = False
-        if kind == "anti" and self.null_aware is not None:
-            null_aware = next(self.null_aware, None) or False
         left = self.translate(body.left, depth)
         right = self._renamed(self.translate(body.right, depth), left.node)
         both = (*left.fields, *right.fields)
         condition = self._condition(body.expression, both) if body.HasField("expression") else None
         if swapped:
             left, right = right, left
-        node = join_node(left.node, right.node, kind, condition, null_aware)
-        relation = Relation(node, left.fields if kind in ("semi", "anti") else both)
+        mark = unique_name("mark", {*(item.name for side in (left, right) for item in side.node.schema)})
+        node = join_node(left.node, right.node, kind, condition, null_aware, mark if kind == "mark" else None)
+        fields = left.fields if kind in ("semi", "anti") else both
+        if kind == "mark":
+            fields = (*left.fields, Column(pa.bool_(), mark))
+        relation = Relation(node, fields)
         if body.HasField("post_join_filter"):
             predicate = self._condition(body.post_join_filter, relation.fields)
             return Relation(Filter(node, predicate), relation.fields)
@@ -212,7 +243,7 @@ class RelationTranslator:
     def _cross(self, body: Any, depth: int) -> Relation:
         left = self.translate(body.left, depth)
         right = self._renamed(self.translate(body.right, depth), left.node)
-        return Relation(join_node(left.node, right.node, "inner", None, False), (*left.fields, *right.fields))
+        return Relation(join_node(left.node, right.node, "inner", None), (*left.fields, *right.fields))
 
     def _renamed(self, relation: Relation, other: Node) -> Relation:
         """Rename the columns that the other side of a join has too."""

@@ -172,6 +172,8 @@ class Estimator:
         if node.residual is not None:
             both = replace(node, kind="inner", residual=None)
             inner *= Selectivity(lambda name: self._side_profile(both, name)).of(node.residual)
+        if node.kind == "mark":
+            return left
         if node.kind == "left":
             return max(inner, left)
         if node.kind == "full":
@@ -251,6 +253,8 @@ class Estimator:
 
     @_profile_of.register
     def _(self, node: nodes.Join, column: str) -> ColumnProfile:
+        if column == node.mark:
+            return unknown_profile(pa.bool_(), value_width(pa.bool_()), 2.0)
         left_names = {item.name for item in node.left.schema}
         side = node.left if column in left_names else node.right
         return self._thinned(self.profile(side, column), self.rows(side), self.rows(node))

@@ -66,6 +66,22 @@ class Literal(Expression):
 
 
 @dataclass(frozen=True, slots=True)
+class SubqueryValue(Expression):
+    """The value of a subquery that does not depend on the row: a constant once the subquery has run.
+
+    Attributes
+    ----------
+    number : int
+        Position of the subquery in ``hybridq.plan.nodes.Plan.subqueries``.
+    """
+
+    number: int
+
+    def __str__(self) -> str:
+        return f"subquery({self.number})"
+
+
+@dataclass(frozen=True, slots=True)
 class Call(Expression):
     """A scalar function of its arguments.
 

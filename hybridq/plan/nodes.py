@@ -6,7 +6,7 @@ A node's ``schema`` lists its output columns; names are unique within it. Rules 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal as OneOf
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ import pyarrow as pa
 from hybridq.plan.expressions import AggregateCall, Expression, NamedExpression, SortKey
 from hybridq.types import Field, Schema
 
-JoinKind = OneOf["inner", "left", "full", "semi", "anti"]
+JoinKind = OneOf["inner", "left", "full", "semi", "anti", "mark"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,13 +172,18 @@ class Join(Node):
         Their column names do not overlap.
     kind : str
         ``inner``, ``left`` (unmatched left rows are padded with NULL), ``full``, ``semi`` and ``anti`` (left rows that
-        have, or have no, match; only left columns come out). A right join is a left join with its inputs swapped.
+        have, or have no, match; only left columns come out), ``mark`` (all left rows, and whether each has a match).
+        A right join is a left join with its inputs swapped.
     left_keys, right_keys : tuple of Expression
         Pairwise equal types. Empty: a cross join (or a non-equi join, with a residual).
     residual : Expression or None
         Further condition on a pair of rows, over columns of both inputs.
     null_aware : bool
-        Only with ``anti``: NOT IN, where a NULL makes the test unknown.
+        Only with ``anti`` and ``mark``: the first pair of keys is that of IN, where a NULL makes the test unknown. NOT
+        IN (``anti``) then drops the row, and ``mark`` is NULL. The other conditions only choose the rows that the
+        left one is compared with.
+    mark : str or None
+        With ``mark``: the name of the column that says whether there is a match.
     """
 
     left: Node
@@ -188,6 +193,7 @@ class Join(Node):
     right_keys: tuple[Expression, ...]
     residual: Expression | None = None
     null_aware: bool = False
+    mark: str | None = None
 
     @property
     def inputs(self) -> tuple[Node, ...]:
@@ -197,11 +203,13 @@ class Join(Node):
     def schema(self) -> Schema:
         if self.kind in ("semi", "anti"):
             return self.left.schema
+        if self.mark is not None:
+            return (*self.left.schema, Field(self.mark, pa.bool_()))
         return self.left.schema + self.right.schema
 
     def with_inputs(self, inputs: tuple[Node, ...]) -> Node:
         left, right = inputs
-        return Join(left, right, self.kind, self.left_keys, self.right_keys, self.residual, self.null_aware)
+        return replace(self, left=left, right=right)
 
     @property
     def label(self) -> str:
@@ -353,13 +361,26 @@ class Union(Node):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A whole query: its root node and the names that its columns have in the answer (which may repeat)."""
+    """A whole query.
+
+    Attributes
+    ----------
+    root : Node
+    names : tuple of str
+        The names that its columns have in the answer, which may repeat.
+    subqueries : tuple of Node
+        What each ``SubqueryValue`` stands for: the first column of the only row, or NULL where there is no row. One may
+        use the values of those before it.
+    """
 
     root: Node
     names: tuple[str, ...]
+    subqueries: tuple[Node, ...] = ()
 
     def __str__(self) -> str:
-        return f"{', '.join(self.names)}\n{render(self.root)}"
+        parts = [f"{', '.join(self.names)}\n{render(self.root)}"]
+        parts += [f"subquery({number}):\n{render(node, 1)}" for number, node in enumerate(self.subqueries)]
+        return "\n".join(parts)
 
 
 def walk(node: Node) -> Iterator[Node]:

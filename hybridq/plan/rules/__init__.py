@@ -49,14 +49,18 @@ def optimize(plan: Plan, statistics: Callable[[str], TableStatistics]) -> Plan:
     Plan
         With the same rows, column types and names. ``optimize`` changes it no further.
     """
-    root = plan.root
     estimator = Estimator(statistics)
+    subqueries = tuple(_optimized(node, estimator) for node in plan.subqueries)
+    return Plan(_optimized(plan.root, estimator), plan.names, subqueries)
+
+
+def _optimized(root: Node, estimator: Estimator) -> Node:
     for _ in range(MOST_ROUNDS):
         changed = _round(root, estimator)
         if changed == root:
             break
         root = changed
-    return Plan(root, plan.names)
+    return root
 
 
 def _round(root: Node, estimator: Estimator) -> Node:

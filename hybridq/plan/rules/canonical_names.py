@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+import pyarrow as pa
+
 from hybridq.plan.expressions import AggregateCall, Column, Expression, NamedExpression, substitute
 from hybridq.plan.naming import bounded, expression_name, unique_name
 from hybridq.plan.nodes import Aggregate, Join, Node, Project, Scan, Union, Values
@@ -105,15 +107,19 @@ class _Renamer:
         left, left_names = self.rename(node.left, taken)
         right, right_names = self.rename(node.right, taken | {item.name for item in left.schema})
         names = left_names | right_names
+        if node.mark is not None:
+            mark = unique_name("mark", taken | {item.name for side in (left, right) for item in side.schema})
+            left_names[node.mark] = Column(pa.bool_(), mark)
+            node = replace(node, mark=mark)
         changed = map_expressions(node.with_inputs((left, right)), lambda expression: substitute(expression, names))
-        if isinstance(changed, Join) and len(changed.left_keys) > 1:
+        if isinstance(changed, Join) and len(changed.left_keys) > 1 and not node.null_aware:
             pairs = sorted(
                 zip(changed.left_keys, changed.right_keys, strict=True), key=lambda pair: (str(pair[0]), str(pair[1]))
             )
             changed = replace(
                 changed, left_keys=tuple(pair[0] for pair in pairs), right_keys=tuple(pair[1] for pair in pairs)
             )
-        return changed, left_names if node.kind in ("semi", "anti") else names
+        return changed, left_names if node.kind in ("semi", "anti", "mark") else names
 
 
 def _named(items: tuple[NamedExpression, ...], taken: frozenset[str]) -> tuple[tuple[NamedExpression, ...], _Names]:

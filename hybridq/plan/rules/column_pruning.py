@@ -91,6 +91,8 @@ def _(node: Sort | TopK, needed: Needed) -> Node:
 
 @_prune.register
 def _(node: Join, needed: Needed) -> Node:
+    if node.mark is not None and node.mark not in needed:
+        return _prune(node.left, needed)
     below = needed | read_by(node)
     left = _prune(node.left, below & names_of(node.left.schema))
     right = _exact(node.right, _of(below, node.right))

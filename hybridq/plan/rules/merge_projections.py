@@ -95,11 +95,12 @@ def _lift_above_join(node: Join) -> Node:
         return node
     below_left = left.input if isinstance(left, Project) and only_columns(left) else left
     below_right = right.input if isinstance(right, Project) and only_columns(right) else right
-    if names_of(below_left.schema) & names_of(below_right.schema):
+    names = names_of(below_left.schema), names_of(below_right.schema)
+    if names[0] & names[1] or node.mark in names[0] | names[1]:
         return node
     changed = map_expressions(node, lambda expression: substitute(expression, values))
     joined = changed.with_inputs((below_left, below_right))
-    if node.kind in ("semi", "anti"):
-        outputs = outputs[: len(left.schema)]
+    if node.kind in ("semi", "anti", "mark"):
+        outputs = outputs[: len(left.schema)] + list(passing(node.schema[len(left.schema) :]))
     top = Project(joined, tuple(outputs))
     return joined if is_identity(top) else top
