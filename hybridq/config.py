@@ -28,6 +28,8 @@ class Config:
         Estimated size up to which a build side is broadcast without looking for another way.
     broadcast_limit_bytes : int
         Size past which a build side is never broadcast.
+    join_bytes : int
+        Estimated size of a join's output past which a chunk's rows are joined piece by piece.
     connect_timeout : float
         Seconds to wait for a scheduler and its workers.
     stall_timeout : float
@@ -40,6 +42,7 @@ class Config:
     window: int = 2
     broadcast_bytes: int = 64 * 2**20
     broadcast_limit_bytes: int = 1024 * 2**20
+    join_bytes: int = 256 * 2**20
     connect_timeout: float = 10.0
     stall_timeout: float = 30.0
 

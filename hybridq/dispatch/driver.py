@@ -32,6 +32,7 @@ from hybridq.errors import (
     Unsupported,
     WorkersLost,
 )
+from hybridq.physical.binding import value_of
 from hybridq.physical.pipeline import BroadcastBuild, Chunk
 from hybridq.physical.stages import PhysicalPlan
 from hybridq.placement.cost import PullPolicy
@@ -193,7 +194,8 @@ class Driver:
         """Start stages, hand out chunks, merge: whatever can be done now."""
         for run in self._runs.values():
             if run.status == "waiting" and all(self._runs[i].status == "done" for i in run.stage.dependencies):
-                run.start(self._catalog, self._config)
+                values = {number: self._subquery_value(stage) for number, stage in run.stage.subqueries}
+                run.start(self._catalog, self._config, values)
                 self._share_inputs(run)
             if run.status != "running":
                 continue
@@ -249,11 +251,14 @@ class Driver:
         if chunk.rows:
             run.bytes_per_row = chunk.decoded_bytes / chunk.rows
         task, tables = run.task(state, self._query, self._executor.topic)
-        inputs = [self._output(stage) for stage in run.stage.branch(chunk.branch).dependencies]
+        inputs = [self._output(stage) for stage in run.stage.branch(chunk.branch).inputs]
         self._executor.run_chunk(replace(task, hot=self._hot), tables, inputs, kind, -run.stage.id)
 
     def _in_flight(self, kind: Kind) -> int:
         return sum(state.kind == kind for run in self._runs.values() for state in run.running.values())
+
+    def _subquery_value(self, stage: int) -> Any:
+        return value_of(self._executor.fetch(self._output(stage)), self._runs[stage].stage.title)
 
     def _output(self, stage: int) -> str:
         output = self._runs[stage].output

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from hybridq.dispatch.memory import check_build
+from hybridq.dispatch.merging import merge_tables
 from hybridq.dispatch.worker import BUILD_SIDES
 from hybridq.engines.protocol import BuildSide, Engine, Frame, ReadColumn, ReadRequest
 from hybridq.physical.pipeline import (
@@ -23,6 +24,7 @@ from hybridq.physical.pipeline import (
     ParquetUnits,
     PartialAggregateSink,
     Pipeline,
+    ProbeStep,
     ProjectStep,
     Sink,
     SortedRunSink,
@@ -95,12 +97,18 @@ def run_stage(
             if isinstance(build, BroadcastBuild):
                 builds[build.id] = _broadcast(engine, build, inputs[build.stage])
                 continue
-        frame = _flow(engine, build.pipeline, aligned[build.id], inputs, builds, clock, hot or {})
+        frames = list(_flow(engine, build.pipeline, aligned[build.id], inputs, builds, clock, hot or {}))
         with clock.section("build"):
+            frame = frames[0] if len(frames) == 1 else engine.concatenate(frames)
             builds[build.id] = engine.build(frame, build.keys)
-    frame = _flow(engine, stage.pipeline, chunk.source, inputs, builds, clock, hot or {})
+    partials = []
+    for frame in _flow(engine, stage.pipeline, chunk.source, inputs, builds, clock, hot or {}):
+        with clock.section("sink"):
+            partials.append(_sink(engine, stage.pipeline.sink, frame))
+    if len(partials) == 1:
+        return partials[0]
     with clock.section("sink"):
-        return _sink(engine, stage.pipeline.sink, frame)
+        return merge_tables(stage, partials, last=False)
 
 
 def _in_order(builds: tuple[Build, ...]) -> list[Build]:
@@ -124,17 +132,49 @@ def _flow(
     builds: Mapping[int, BuildSide],
     clock: Clock,
     hot: Mapping[str, frozenset[str]],
-) -> Frame:
-    """Read the source and run all steps."""
+) -> Iterator[Frame]:
+    """Read the source and run all steps; more than one frame comes out where a join would make too many rows at once.
+
+    The frames together are what one would have been, in order.
+    """
     with clock.section("read"):
         if isinstance(pipeline.source, StageSource):
             frame = engine.from_arrow(inputs[pipeline.source.stage])
         else:
             frame = _read(engine, pipeline.source, units, hot)
-    for step in pipeline.steps:
-        with clock.section("compute" if isinstance(step, (FilterStep, ProjectStep)) else "probe"):
-            frame = _step(engine, step, frame, builds)
-    return frame
+    return _steps(engine, pipeline.steps, frame, builds, clock)
+
+
+def _steps(
+    engine: Engine, steps: Sequence[Step], frame: Frame, builds: Mapping[int, BuildSide], clock: Clock
+) -> Iterator[Frame]:
+    for position, step in enumerate(steps):
+        if not isinstance(step, ProbeStep):
+            with clock.section("compute"):
+                frame = _step(engine, step, frame, builds)
+            continue
+        with clock.section("probe"):
+            pieces = _pieces(engine, step, frame, builds[step.build])
+            if pieces == 1:
+                frame = _step(engine, step, frame, builds)
+                continue
+        rows = frame.rows
+        for piece in range(pieces):
+            with clock.section("probe"):
+                start, stop = rows * piece // pieces, rows * (piece + 1) // pieces
+                part = _step(engine, step, engine.slice(frame, start, stop - start), builds)
+            yield from _steps(engine, steps[position + 1 :], part, builds, clock)
+        return
+    yield frame
+
+
+def _pieces(engine: Engine, step: ProbeStep, frame: Frame, build: BuildSide) -> int:
+    """Return into how many pieces a frame has to be cut so that a join's result fits."""
+    forms_pairs = step.kind in ("inner", "left") or step.residual is not None
+    if not forms_pairs or frame.rows * build.most_matches <= step.most_pairs:
+        return 1
+    pairs = engine.count_matches(frame, build, step.keys)
+    return min(max(-(-pairs // step.most_pairs), 1), frame.rows)
 
 
 def _read(engine: Engine, source: TableSource, units: Units | None, hot: Mapping[str, frozenset[str]]) -> Frame:
@@ -173,7 +213,8 @@ def _step(engine: Engine, step: Step, frame: Frame, builds: Mapping[int, BuildSi
         return engine.project(frame, step.expressions)
     if step.kind == "full":
         raise TypeError("a full join cannot be probed chunk by chunk")
-    return engine.probe(frame, builds[step.build], step.kind, step.keys, step.residual, step.output)
+    build = builds[step.build]
+    return engine.probe(frame, build, step.kind, step.keys, step.residual, step.output, step.null_aware, step.mark)
 
 
 def _sink(engine: Engine, sink: Sink, frame: Frame) -> pa.Table:

@@ -20,6 +20,7 @@ from hybridq.config import Config
 from hybridq.dispatch.progress import KindProgress
 from hybridq.dispatch.tasks import SOURCE, ChunkTask
 from hybridq.errors import ExecutionError
+from hybridq.physical.binding import bind
 from hybridq.physical.branches import BranchedSource, chunk_source
 from hybridq.physical.pipeline import AggregateMerge, AlignedBuild, Chunk, MemoryUnits, SortMerge, Stage, TableSource
 from hybridq.physical.units import ChunkSource
@@ -136,8 +137,9 @@ class StageRun:
     attempts: dict[int, int] = field(default_factory=dict)
     serial: Any = field(default_factory=itertools.count)
 
-    def start(self, catalog: Catalog, config: Config) -> None:
-        """Begin: the stages that this one depends on are done."""
+    def start(self, catalog: Catalog, config: Config, values: Mapping[int, Any]) -> None:
+        """Begin: the stages that this one depends on are done, and ``values`` are those of its subqueries."""
+        self.stage = bind(self.stage, values)
         self.source = chunk_source(self.stage, catalog, config)
         self.bytes_per_row = self.source.bytes_per_row
         # A constant table travels in its chunk, not in every task.
@@ -206,7 +208,7 @@ class StageRun:
         if tables:
             aligned = tuple((build, _without_table(piece)) for build, piece in chunk.aligned)
             chunk = replace(chunk, source=_without_table(chunk.source), aligned=aligned)
-        inputs = stage.dependencies
+        inputs = stage.inputs
         task = ChunkTask(query, topic, state.key, self.blob, chunk, state.kind, state.complete, tuple(places), inputs)
         return task, tables
 

@@ -20,12 +20,13 @@ import pyarrow as pa
 from hybridq.config import HotColumns
 from hybridq.dispatch.execution import Clock, run_stage
 from hybridq.dispatch.memory import compact, footprint
+from hybridq.dispatch.merging import merge_tables
 from hybridq.dispatch.worker import engine_for_worker
 from hybridq.engines.account import DeviceAccount, Watch
 from hybridq.engines.cache import ColumnCache
 from hybridq.engines.protocol import Engine
 from hybridq.errors import DeviceOutOfMemory, ExecutionError, HybridqError
-from hybridq.physical.pipeline import AggregateMerge, Chunk, ConcatenateMerge, MemoryUnits, Stage
+from hybridq.physical.pipeline import Chunk, MemoryUnits, Stage
 
 SOURCE = -1
 """Stands for the chunk's source in ``ChunkTask.memory``; other values are ids of aligned build sides."""
@@ -194,30 +195,6 @@ def compute_merge(task: MergeTask, parts: Sequence[pa.Table]) -> tuple[pa.Table,
         "seconds": {"total": seconds},
     }
     return table, event
-
-
-def merge_tables(stage: Stage, parts: Sequence[pa.Table], last: bool) -> pa.Table:
-    """Merge partial results in chunk order; with ``last``, also finalise them and run the stage's finishing steps."""
-    # Here, because the client imports this module as well, and does not merge.
-    from hybridq.merge.aggregate import finalize, merge_partials
-    from hybridq.merge.finish import finish
-    from hybridq.merge.join import concatenate
-    from hybridq.merge.sort import merge_sorted
-
-    merge = stage.merge
-    if isinstance(merge, AggregateMerge):
-        merged = parts[0] if len(parts) == 1 else merge_partials(merge, parts)
-        if not last:
-            return merged
-        merged = finalize(merge, merged)
-    elif isinstance(merge, ConcatenateMerge):
-        merged = concatenate(merge, parts)
-    elif last:
-        merged = merge_sorted(merge, parts)
-    else:
-        kept = None if merge.count is None else merge.offset + merge.count
-        return merge_sorted(replace(merge, offset=0, count=kept), parts)
-    return finish(stage.finish, merged) if last else merged
 
 
 @lru_cache(maxsize=64)

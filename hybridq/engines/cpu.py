@@ -89,9 +89,11 @@ class CpuEngine:
         keys: Sequence[Expression],
         residual: Expression | None,
         output: Sequence[str],
+        null_aware: bool = False,
+        mark: str | None = None,
     ) -> Frame:
         assert isinstance(build, CpuBuildSide)
-        return probe_frame(own(frame), build, kind, keys, residual, output)
+        return probe_frame(own(frame), build, kind, keys, residual, output, null_aware, mark)
 
     def aggregate(self, frame: Frame, groups: Sequence[NamedExpression], aggregates: Sequence[AggregateCall]) -> Frame:
         return aggregate_frame(own(frame), groups, aggregates)

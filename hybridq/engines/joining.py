@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import pyarrow as pa
 
 from hybridq.engines.column import Column, Indices, Mask, Values
 from hybridq.engines.comparison import is_true
@@ -17,35 +19,29 @@ from hybridq.engines.lookup import Lookup, make_lookup
 from hybridq.engines.protocol import ProbeKind
 from hybridq.plan.expressions import Expression
 
-PAIR_BLOCK = 1 << 20
+PAIR_BLOCK = 1 << 18
 """Pairs of rows that a residual is evaluated on at a time."""
+
+PRESENCE_CODES = 1 << 24
+"""Range of keys up to which a table of one byte a key tells which are there, whatever the number of rows."""
+PRESENCE_FACTOR = 16
 
 
 class CpuBuildSide:
     """The build side of a join.
 
-    Rows are ordered by key: ``order`` lists them (``None``: they are in order) so that those of the distinct key at
-    position ``p`` are ``order[starts[p]:starts[p + 1]]``. Where all keys are distinct, ``starts`` is ``None`` and row
-    ``order[p]`` is the one.
+    What is needed to find matches is made when it is first asked for, since to know only whether there is a match takes
+    less: see ``_Matching`` and ``_presence``.
     """
 
     def __init__(self, frame: CpuFrame, keys: Sequence[str]) -> None:
         self.frame = frame.compact()
+        self._keys = tuple(keys)
         self.encoder = CompositeEncoder([self.frame.columns[key].contiguous() for key in keys], self.frame.rows)
-        codes, known = self.encoder.build_codes, self.encoder.build_known
-        rows = None if known is None else np.flatnonzero(known)
-        if rows is not None:
-            codes = codes[rows]
-        if bool((codes[1:] > codes[:-1]).all()):
-            self.order: Indices | None = rows
-            self.starts: Indices | None = None
-            distinct = codes
-        else:
-            order, distinct, starts = _sorted_runs(codes, self.encoder.size)
-            self.order = order if rows is None else rows[order]
-            self.starts = starts
-        self.lookup: Lookup = make_lookup(distinct, self.encoder.size)
+        self._codes, self._known = self.encoder.build_codes, self.encoder.build_known
         del self.encoder.build_codes, self.encoder.build_known
+        self._lock = threading.RLock()
+        self._bytes = 0
 
     @property
     def rows(self) -> int:
@@ -55,21 +51,97 @@ class CpuBuildSide:
     @property
     def nbytes(self) -> int:
         """Return the bytes held."""
-        tables = [array.nbytes for array in (self.order, self.starts) if array is not None]
-        return self.frame.nbytes + self.encoder.nbytes + self.lookup.nbytes + sum(tables)
+        return self.frame.nbytes + self.encoder.nbytes + self._codes.nbytes + self._bytes
+
+    @property
+    def matching(self) -> _Matching:
+        """Return the rows of each key."""
+        with self._lock:
+            return self._matching
 
     @cached_property
-    def counts(self) -> Indices | None:
-        """Return the number of rows of each distinct key; ``None``: one each."""
-        return None if self.starts is None else np.diff(self.starts)
+    def _matching(self) -> _Matching:
+        found = _Matching.of(self._codes, self._known, self.encoder.size)
+        self._bytes += found.nbytes
+        return found
+
+    @cached_property
+    def _presence(self) -> Mask | None:
+        """Return for each code whether a row has it; ``None`` where codes are too far apart for such a table."""
+        if self.encoder.size > max(PRESENCE_CODES, PRESENCE_FACTOR * len(self._codes)):
+            return None
+        table = np.zeros(self.encoder.size, np.bool_)
+        table[self._codes if self._known is None else self._codes[self._known]] = True
+        self._bytes += table.nbytes
+        return table
+
+    @property
+    def most_matches(self) -> int:
+        """Return how many rows share one key at most."""
+        counts = self.matching.counts
+        return min(self.rows, 1) if counts is None else int(counts.max(initial=0))
 
     def find(self, columns: list[Column], rows: int) -> Values:
         """Return the position of each probing row's key among the distinct keys, -1 where there is none."""
         codes, known = self.encoder.encode(columns, rows)
-        positions = self.lookup.find(codes)
-        if known is None:
-            return positions
-        return np.where(known, positions, -1)
+        positions = self.matching.lookup.find(codes)
+        return positions if known is None else np.where(known, positions, -1)
+
+    def contains(self, columns: list[Column], rows: int) -> Mask:
+        """Return for each probing row whether its key is there."""
+        with self._lock:
+            presence = self._presence
+        if presence is None:
+            return self.find(columns, rows) >= 0
+        codes, known = self.encoder.encode(columns, rows)
+        found = presence.take(codes)
+        return found if known is None else found & known
+
+    @cached_property
+    def without_first_key(self) -> CpuBuildSide:
+        """Return the same rows by the other keys."""
+        return CpuBuildSide(self.frame, self._keys[1:])
+
+    @cached_property
+    def null_first_key(self) -> CpuBuildSide:
+        """Return the rows whose first key is NULL, by the other keys."""
+        valid = self.frame.columns[self._keys[0]].validity()
+        none = np.zeros(self.frame.rows, np.bool_)
+        selection = none if valid is None else ~valid
+        return CpuBuildSide(CpuFrame(self.frame.columns, self.frame.rows, selection), self._keys[1:])
+
+
+@dataclass(frozen=True, slots=True)
+class _Matching:
+    """The rows of each key.
+
+    Rows are ordered by key: ``order`` lists them (``None``: they are in order) so that those of the distinct key at
+    position ``p`` are ``order[starts[p]:starts[p + 1]]``. Where all keys are distinct, ``starts`` is ``None`` and row
+    ``order[p]`` is the one. ``counts`` are the rows of each key.
+    """
+
+    lookup: Lookup
+    order: Indices | None
+    starts: Indices | None
+    counts: Indices | None
+
+    @classmethod
+    def of(cls, codes: Indices, known: Mask | None, size: int) -> _Matching:
+        """Order rows by their codes, those that have one."""
+        rows = None if known is None else np.flatnonzero(known)
+        if rows is not None:
+            codes = codes[rows]
+        if bool((codes[1:] > codes[:-1]).all()):
+            return cls(make_lookup(codes, size), rows, None, None)
+        order, distinct, starts = _sorted_runs(codes, size)
+        counts = None if starts is None else np.diff(starts)
+        return cls(make_lookup(distinct, size), order if rows is None else rows[order], starts, counts)
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes held."""
+        tables = [array.nbytes for array in (self.order, self.starts, self.counts) if array is not None]
+        return self.lookup.nbytes + sum(tables)
 
 
 def _sorted_runs(codes: Indices, size: int) -> tuple[Indices, Indices, Indices | None]:
@@ -113,44 +185,30 @@ class _Pairs(Mapping[str, Column]):
         return CpuFrame({name: self[name] for name in names}, len(self._left_rows))
 
 
-@dataclass(frozen=True, slots=True)
-class _Matches:
-    """Where the rows of a probing frame found their key.
-
-    Attributes
-    ----------
-    rows : array of int64 or None
-        Stored rows that were looked up; ``None``: all.
-    positions : array of integers
-        Position of each one's key, -1 where it has none.
-    """
-
-    rows: Indices | None
-    positions: Values
-
-    def stored(self, looked_up: Indices) -> Indices:
-        """Return stored rows by their place among those looked up."""
-        return looked_up if self.rows is None else self.rows.take(looked_up)
-
-
-def _find(frame: CpuFrame, build: CpuBuildSide, keys: Sequence[Expression]) -> _Matches:
-    rows = frame.selected_indices()
+def _key_blocks(frame: CpuFrame, keys: Sequence[Expression]) -> Iterator[tuple[int, int, list[Column]]]:
+    """Yield the keys of selected rows, block by block: from which to which of those rows, and the columns."""
     evaluator = Evaluator(keys)
-    positions = np.empty(frame.rows, np.int64)
     done = 0
     for start, stop, block in blocks_of(frame):
         if frame.selection is not None:
             block = block.take(np.flatnonzero(frame.selection[start:stop]))
         columns = [evaluator.evaluate(block, index).expand(block.rows) for index in range(len(keys))]
-        positions[done : done + block.rows] = build.find(columns, block.rows)
+        yield done, done + block.rows, columns
         done += block.rows
-    return _Matches(rows, positions)
+
+
+def _find(frame: CpuFrame, build: CpuBuildSide, keys: Sequence[Expression]) -> Values:
+    """Return for each selected row the position of its key, -1 where there is none."""
+    positions = np.empty(frame.rows, np.int64)
+    for start, stop, columns in _key_blocks(frame, keys):
+        positions[start:stop] = build.find(columns, stop - start)
+    return positions
 
 
 def count_matches(frame: CpuFrame, build: CpuBuildSide, keys: Sequence[Expression]) -> int:
     """Count the pairs of an inner join, before any residual."""
-    positions = _find(frame, build, keys).positions
-    counts = build.counts
+    positions = _find(frame, build, keys)
+    counts = build.matching.counts
     if counts is None:
         return int(np.count_nonzero(positions >= 0))
     return int(counts.take(positions[positions >= 0]).sum())
@@ -163,33 +221,77 @@ def probe_frame(
     keys: Sequence[Expression],
     residual: Expression | None,
     output: Sequence[str],
+    null_aware: bool = False,
+    mark: str | None = None,
 ) -> CpuFrame:
     """Join; see ``Engine.probe``."""
-    matches = _find(frame, build, keys)
     if kind in ("semi", "anti"):
-        hit = matches.positions >= 0 if residual is None else _satisfied(frame, build, matches, residual)
-        keep = hit if kind == "semi" else ~hit
-        if matches.rows is not None:
+        keep = _hits(frame, build, keys, residual)
+        if kind == "anti":
+            keep = ~keep
+            if null_aware:
+                keep &= ~_unknown(frame, build, keys, residual)
+        rows = frame.selected_indices()
+        if rows is not None:
             selection = np.zeros(frame.stored_rows, np.bool_)
-            selection[matches.rows[keep]] = True
+            selection[rows[keep]] = True
             keep = selection
         return CpuFrame({name: frame.columns[name] for name in output}, frame.stored_rows, keep)
-    if kind == "left" and residual is None and build.starts is None:
-        looked_up: Indices = np.arange(len(matches.positions))
-        right = _first_rows(build, matches.positions)
-        left = matches.stored(looked_up)
-        if matches.rows is None:
+    if kind == "mark":
+        frame = frame.compact()
+        hits = _hits(frame, build, keys, residual)
+        valid = hits | ~_unknown(frame, build, keys, residual) if null_aware else None
+        marks = Column(pa.bool_(), hits, None if valid is None or valid.all() else valid)
+        return CpuFrame({name: marks if name == mark else frame.columns[name] for name in output}, frame.stored_rows)
+    positions = _find(frame, build, keys)
+    rows = frame.selected_indices()
+    if kind == "left" and residual is None and build.matching.starts is None:
+        right = _first_rows(build, positions)
+        if rows is None:
             # Every row of the left side, in order: its columns stay as they are.
             columns = {name: _either(name, frame, build, right) for name in output}
             return CpuFrame(columns, frame.stored_rows)
-        return _Pairs(frame, build.frame, left, right).frame(output)
-    looked_up, right = _pairs(build, matches.positions)
-    if residual is not None:
-        passed = _passing(frame, build, matches.stored(looked_up), right, residual)
-        looked_up, right = looked_up[passed], right[passed]
+        return _Pairs(frame, build.frame, rows, right).frame(output)
+    if residual is None:
+        left, right = _pairs(build, positions, np.flatnonzero(positions >= 0))
+    else:
+        found = [(np.zeros(0, np.int64), np.zeros(0, np.int64)), *_passing(frame, build, positions, rows, residual)]
+        left, right = (np.concatenate(side) for side in zip(*found, strict=True))
     if kind == "left":
-        looked_up, right = _padded(looked_up, right, len(matches.positions))
-    return _Pairs(frame, build.frame, matches.stored(looked_up), right).frame(output)
+        left, right = _padded(left, right, len(positions))
+    return _Pairs(frame, build.frame, left if rows is None else rows.take(left), right).frame(output)
+
+
+def _hits(frame: CpuFrame, build: CpuBuildSide, keys: Sequence[Expression], residual: Expression | None) -> Mask:
+    """Return for each selected row whether it has a match."""
+    hits = np.zeros(frame.rows, np.bool_)
+    if frame.rows == 0 or build.rows == 0:
+        return hits
+    if residual is not None:
+        for left, _ in _passing(frame, build, _find(frame, build, keys), frame.selected_indices(), residual):
+            hits[left] = True
+        return hits
+    for start, stop, columns in _key_blocks(frame, keys):
+        hits[start:stop] = build.contains(columns, stop - start)
+    return hits
+
+
+def _unknown(frame: CpuFrame, build: CpuBuildSide, keys: Sequence[Expression], residual: Expression | None) -> Mask:
+    """Return for each selected row whether NULL, on either side, hides if the first keys are equal for some pair."""
+    rest = keys[1:]
+    unknown = _hits(frame, build.null_first_key, rest, residual)
+    null = np.zeros(frame.rows, np.bool_)
+    for start, stop, columns in _key_blocks(frame, keys[:1]):
+        valid = columns[0].validity()
+        if valid is not None:
+            null[start:stop] = ~valid
+    if null.any():
+        rows = frame.selected_indices()
+        selection = np.zeros(frame.stored_rows, np.bool_)
+        selection[np.flatnonzero(null) if rows is None else rows[null]] = True
+        nulls = CpuFrame(frame.columns, frame.stored_rows, selection)
+        unknown[null] |= _hits(nulls, build.without_first_key, rest, residual)
+    return unknown
 
 
 def _either(name: str, frame: CpuFrame, build: CpuBuildSide, right: Indices) -> Column:
@@ -198,46 +300,50 @@ def _either(name: str, frame: CpuFrame, build: CpuBuildSide, right: Indices) -> 
 
 def _first_rows(build: CpuBuildSide, positions: Values) -> Indices:
     """Return the build row of each position, -1 where there is none. Keys are distinct."""
-    if build.order is None:
+    order = build.matching.order
+    if order is None:
         return positions.astype(np.int64, copy=False)
-    if len(build.order) == 0:
+    if len(order) == 0:
         return np.full(len(positions), -1, np.int64)
-    return np.where(positions >= 0, build.order.take(positions, mode="clip"), -1)
+    return np.where(positions >= 0, order.take(positions, mode="clip"), -1)
 
 
-def _pairs(build: CpuBuildSide, positions: Values) -> tuple[Indices, Indices]:
-    """Return all pairs of a looked-up row and a build row, in the order of the former."""
-    hits = np.flatnonzero(positions >= 0)
+def _pairs(build: CpuBuildSide, positions: Values, hits: Indices) -> tuple[Indices, Indices]:
+    """Return all pairs of one of the ``hits``, which have a position, and a build row, in the order of the former."""
+    matching = build.matching
     found = positions.take(hits)
-    if build.starts is None:
-        return hits, found.astype(np.int64) if build.order is None else build.order.take(found)
-    counts = build.counts
-    assert counts is not None
-    repeats = counts.take(found)
+    if matching.starts is None or matching.counts is None:
+        return hits, found.astype(np.int64) if matching.order is None else matching.order.take(found)
+    repeats = matching.counts.take(found)
     left = np.repeat(hits, repeats)
     ends = np.cumsum(repeats)
     # Within one row's pairs: 0, 1, 2 ... from the start of its key's rows.
-    right = np.arange(len(left)) + np.repeat(build.starts.take(found) - (ends - repeats), repeats)
-    return left, right if build.order is None else build.order.take(right)
+    right = np.arange(len(left)) + np.repeat(matching.starts.take(found) - (ends - repeats), repeats)
+    return left, right if matching.order is None else matching.order.take(right)
 
 
-def _passing(frame: CpuFrame, build: CpuBuildSide, left: Indices, right: Indices, residual: Expression) -> Mask:
-    """Return which pairs satisfy the residual."""
+def _passing(
+    frame: CpuFrame, build: CpuBuildSide, positions: Values, rows: Indices | None, residual: Expression
+) -> Iterator[tuple[Indices, Indices]]:
+    """Yield the pairs that satisfy the residual, in order; only some pairs are in memory at a time."""
     evaluator = Evaluator([residual])
-    passed = np.empty(len(left), np.bool_)
-    for start in range(0, len(left), PAIR_BLOCK):
-        stop = min(start + PAIR_BLOCK, len(left))
-        pairs = _Pairs(frame, build.frame, left[start:stop], right[start:stop])
-        passed[start:stop] = is_true(evaluator.evaluate(Block(pairs, stop - start), 0))
-    return passed
-
-
-def _satisfied(frame: CpuFrame, build: CpuBuildSide, matches: _Matches, residual: Expression) -> Mask:
-    """Return which looked-up rows have a pair that satisfies the residual."""
-    satisfied = np.zeros(len(matches.positions), np.bool_)
-    looked_up, right = _pairs(build, matches.positions)
-    satisfied[looked_up[_passing(frame, build, matches.stored(looked_up), right, residual)]] = True
-    return satisfied
+    hits = np.flatnonzero(positions >= 0)
+    counts = build.matching.counts
+    ends = np.arange(1, len(hits) + 1) if counts is None else np.cumsum(counts.take(positions.take(hits)))
+    start = 0
+    while start < len(hits):
+        before = int(ends[start - 1]) if start else 0
+        stop = max(int(np.searchsorted(ends, before + PAIR_BLOCK, side="right")), start + 1)
+        all_left, all_right = _pairs(build, positions, hits[start:stop])
+        start = stop
+        for first in range(0, len(all_left), PAIR_BLOCK):
+            left, right = all_left[first : first + PAIR_BLOCK], all_right[first : first + PAIR_BLOCK]
+            pairs = _Pairs(frame, build.frame, left if rows is None else rows.take(left), right)
+            result = evaluator.evaluate(Block(pairs, len(left)), 0)
+            true = is_true(result)
+            if result.constant:
+                true = np.full(len(left), bool(true))
+            yield left[true], right[true]
 
 
 def _padded(looked_up: Indices, right: Indices, rows: int) -> tuple[Indices, Indices]:

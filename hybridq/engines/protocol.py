@@ -19,7 +19,7 @@ import pyarrow as pa
 from hybridq.plan.expressions import AggregateCall, Expression, NamedExpression, SortKey
 from hybridq.types import Schema
 
-ProbeKind = Literal["inner", "left", "semi", "anti"]
+ProbeKind = Literal["inner", "left", "semi", "anti", "mark"]
 
 
 class Frame(Protocol):
@@ -44,6 +44,10 @@ class BuildSide(Protocol):
     @property
     def nbytes(self) -> int:
         """Return the bytes held."""
+
+    @property
+    def most_matches(self) -> int:
+        """Return how many rows share one key at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +147,28 @@ class Engine(Protocol):
         keys: Sequence[Expression],
         residual: Expression | None,
         output: Sequence[str],
+        null_aware: bool = False,
+        mark: str | None = None,
     ) -> Frame:
-        """Join ``frame`` (the left side) with ``build``; result columns are ``output``, from both sides."""
+        """Join ``frame`` (the left side) with ``build``.
+
+        Parameters
+        ----------
+        frame : Frame
+        build : BuildSide
+        kind : str
+        keys : sequence of Expression
+            Over ``frame``, pairwise with those of ``build``. None: every pair of rows.
+        residual : Expression or None
+            Over columns of both sides.
+        output : sequence of str
+            The result's columns, from both sides; with ``mark`` also that.
+        null_aware : bool
+            With ``anti`` and ``mark``: the first key is that of IN. A left row that has no match is not kept, or marked
+            NULL, where a NULL on either side leaves it unknown whether it would have one.
+        mark : str or None
+            With ``mark``: name of a boolean column, which tells whether a left row has a match.
+        """
 
     def aggregate(self, frame: Frame, groups: Sequence[NamedExpression], aggregates: Sequence[AggregateCall]) -> Frame:
         """Group and compute ``sum``, ``count``, ``min``, ``max``, ``distinct`` and ``union``.

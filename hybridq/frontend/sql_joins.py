@@ -1,7 +1,8 @@
 """What DataFusion's plans say of joins that Substrait cannot: NOT IN and NOT EXISTS both become anti joins.
 
-DataFusion marks the anti joins of NOT IN, in the text that it prints of a plan and nowhere else. The joins that it makes
-of IN and EXISTS under OR (mark joins) it does not mark; which of the two one is shows in the plan before optimisation.
+DataFusion marks the anti joins of NOT IN, in the text that it prints of a plan and nowhere else. The joins that it
+makes of IN and EXISTS under OR (mark joins) it does not mark; which of the two one is shows in the plan before
+optimisation.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from hybridq.errors import HybridqError, PlanFormatError, Unsupported
 from hybridq.frontend.coercion import common_type_of, membership
-from hybridq.frontend.substrait_values import arrow_type, literal
 from hybridq.frontend.substrait_subqueries import Subqueries
+from hybridq.frontend.substrait_values import arrow_type, literal
 from hybridq.plan.expressions import Call, Case, Cast, Column, Expression, Literal, SubqueryValue, columns_of, walk
 from hybridq.plan.functions import BY_SUBSTRAIT_NAME, COMPARISONS, DATE_PARTS, result_type
 

@@ -39,8 +39,8 @@ class JoinNotes:
     ----------
     notes : iterator of JoinNote or None
         For each anti and each mark join: parents first, subqueries in a node's expressions before its inputs, left
-        before right. ``None`` for plans that were not made from SQL here: anti joins are NOT EXISTS then, and mark joins
-        are not supported, since producers differ in what they mean.
+        before right. ``None`` for plans that were not made from SQL here: anti joins are NOT EXISTS then, and mark
+        joins are not supported, since producers differ in what they mean.
     """
 
     def __init__(self, notes: Iterator[JoinNote] | None) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hybridq.physical.pipeline import (
     FilterStep,
     FinishStep,
     Merge,
-    ProbeStep,
     ProjectStep,
     Sink,
     Source,
@@ -179,9 +178,9 @@ def prune_steps(
             residual = columns_of(step.residual) if step.residual is not None else frozenset()
             from_builds[step.build] = (needed | residual) & offered
             output = tuple(sorted(needed))
-            kept.append(ProbeStep(step.build, step.kind, step.keys, step.residual, output))
+            kept.append(replace(step, output=output))
             keys = frozenset().union(*(columns_of(key) for key in step.keys))
-            needed = (needed | residual) - offered | keys
+            needed = (needed | residual) - offered - {step.mark or ""} | keys
     return tuple(reversed(kept)), needed, from_builds
 
 

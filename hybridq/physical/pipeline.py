@@ -139,13 +139,20 @@ class ProbeStep:
     build : int
         Identifies the build side (see ``BroadcastBuild`` and ``AlignedBuild``).
     kind : str
-        ``inner``, ``left``, ``semi`` or ``anti``, the flowing rows being the left side.
+        ``inner``, ``left``, ``semi``, ``anti`` or ``mark``, the flowing rows being the left side.
     keys : tuple of Expression
-        Over the flowing columns; pairwise equal types with the build's keys.
+        Over the flowing columns; pairwise equal types with the build's keys. None: every pair of rows.
     residual : Expression or None
         Over flowing and build columns.
     output : tuple of str
         Columns that leave the step, flowing ones and (for inner and left) build ones.
+    null_aware : bool
+        The first key is that of IN, see ``hybridq.plan.nodes.Join``.
+    mark : str or None
+        With ``mark``: the name of the column that tells whether there is a match.
+    most_pairs : int
+        Pairs of rows past which the flowing rows are cut into pieces, so that their results are not all in memory at
+        once.
     """
 
     build: int
@@ -153,6 +160,9 @@ class ProbeStep:
     keys: tuple[Expression, ...]
     residual: Expression | None
     output: tuple[str, ...]
+    null_aware: bool = False
+    mark: str | None = None
+    most_pairs: int = 2**63
 
 
 Step = FilterStep | ProjectStep | ProbeStep
@@ -359,6 +369,9 @@ class Stage:
         A constant input: the stage's only chunk is this table, whose columns the source names.
     more : tuple of Branch
         Further inputs, whose chunks come after those of ``pipeline`` and flow into the same sink.
+    subqueries : tuple of (number, stage)
+        Subqueries whose values the expressions use, and the stages that give them. The values are put in before the
+        first chunk is handed out (``hybridq.physical.binding``).
     """
 
     id: int
@@ -374,6 +387,7 @@ class Stage:
     early_stop: int | None = None
     values: pa.Table | None = None
     more: tuple[Branch, ...] = ()
+    subqueries: tuple[tuple[int, int], ...] = ()
 
     @property
     def branches(self) -> tuple[Stage, ...]:
@@ -391,9 +405,14 @@ class Stage:
 
     @property
     def dependencies(self) -> tuple[int, ...]:
-        """Return the ids of the stages whose output this one reads."""
+        """Return the ids of the stages that have to be done before this one."""
+        return tuple(dict.fromkeys((*self.inputs, *(stage for _, stage in self.subqueries))))
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """Return the ids of the stages whose output this one's tasks read."""
         if self.more:
-            return tuple(dict.fromkeys(stage for branch in self.branches for stage in branch.dependencies))
+            return tuple(dict.fromkeys(stage for branch in self.branches for stage in branch.inputs))
         found = [build.stage for build in self.builds if isinstance(build, BroadcastBuild)]
         if isinstance(self.pipeline.source, StageSource):
             found.insert(0, self.pipeline.source.stage)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import singledispatchmethod
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ from hybridq.catalog import Catalog
 from hybridq.config import Config
 from hybridq.errors import Unsupported
 from hybridq.physical import fragments
+from hybridq.physical.binding import subqueries_of
 from hybridq.physical.decompose import decompose
 from hybridq.physical.fragments import Fragment, OpenMerge, OpenPipeline, OpenUnion, PendingBuild
 from hybridq.physical.pipeline import (
@@ -46,11 +47,15 @@ from hybridq.physical.pipeline import (
 from hybridq.physical.units import KeyRanges, alignment_overhead, surviving_units
 from hybridq.plan import nodes
 from hybridq.plan.cardinality import Estimator
-from hybridq.plan.expressions import Column, Expression, NamedExpression, columns_of
+from hybridq.plan.expressions import Column, Expression, Literal, NamedExpression, columns_of
+from hybridq.plan.selectivity import value_width
 from hybridq.types import Field, Schema
 
 ALIGNED_OVERHEAD_LIMIT = 2.0
 """An aligned join may read its build side at most this many times over."""
+
+ROW_NUMBERS_WIDTH = 16
+"""Bytes that a pair of rows takes besides its columns while a join is made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +86,15 @@ def plan_stages(plan: nodes.Plan, catalog: Catalog, config: Config) -> PhysicalP
         A node cannot be executed yet; the message names it.
     """
     planner = _Planner(catalog, config)
+    used = subqueries_of(plan.root)
+    for number, subquery in reversed(list(enumerate(plan.subqueries))):
+        used |= subqueries_of(subquery) if number in used else frozenset()
+    for number, subquery in enumerate(plan.subqueries):
+        if number not in used:
+            continue
+        # Two rows are enough to see that there is more than one.
+        fragment = planner.lower(nodes.Limit(subquery, 0, 2))
+        planner.subqueries[number] = planner.close(fragment, subquery.schema)
     fragment = planner.lower(plan.root)
     planner.close(fragment, plan.root.schema)
     return PhysicalPlan(tuple(planner.stages), plan.root.schema, plan.names)
@@ -95,6 +109,7 @@ class _Planner:
         self._estimator = Estimator(catalog.table)
         self._build_ids = itertools.count()
         self.stages: list[Stage] = []
+        self.subqueries: dict[int, int] = {}
 
     # --- lowering: one method a node -------------------------------------------------------------------------------
 
@@ -125,17 +140,18 @@ class _Planner:
     @lower.register
     def _(self, node: nodes.Join) -> Fragment:
         if node.kind == "full":
-            raise Unsupported(f"FULL JOIN is not supported yet, in: {node.label}")
-        if node.null_aware:
-            raise Unsupported(f"NOT IN over a subquery is not supported yet (NOT EXISTS is), in: {node.label}")
-        if not node.left_keys:
-            raise Unsupported(f"a join without an equality between its sides is not supported yet, in: {node.label}")
+            return self.lower(_full_as_union(node))
         probe = self._as_pipeline(self.lower(node.left))
         build, keys = self._with_key_columns(self.lower(node.right), node.right_keys)
         pending = self._choose_join(node, probe, build, keys)
         probe.builds.append(pending)
         output = tuple(field.name for field in node.schema)
-        probe.steps.append(ProbeStep(pending.id, node.kind, node.left_keys, node.residual, output))
+        width = sum(value_width(field.type) for field in node.schema) + ROW_NUMBERS_WIDTH
+        most_pairs = max(int(self._config.join_bytes / width), 1)
+        step = ProbeStep(
+            pending.id, node.kind, node.left_keys, node.residual, output, node.null_aware, node.mark, most_pairs
+        )
+        probe.steps.append(step)
         probe.schema = node.schema
         probe.rows, probe.bytes = self._estimate(node)
         return probe
@@ -231,7 +247,7 @@ class _Planner:
         """Choose between a broadcast and an aligned join."""
         identifier = next(self._build_ids)
         broadcast = PendingBuild(identifier, build, keys)
-        if build.bytes <= self._config.broadcast_bytes:
+        if build.bytes <= self._config.broadcast_bytes or node.null_aware:
             return broadcast
         for key, name in zip(node.left_keys, keys, strict=True):
             columns = self._aligned_columns(probe, build, key, name)
@@ -308,6 +324,8 @@ class _Planner:
             values=branches[0].values,
             more=tuple(branches[1:]),
         )
+        used = sorted(subqueries_of(stage))
+        stage = replace(stage, subqueries=tuple((number, self.subqueries[number]) for number in used))
         self.stages.append(stage)
         return stage.id
 
@@ -371,6 +389,15 @@ def _sink_columns(sink: Sink) -> frozenset[str]:
     if isinstance(sink, TopKSink | SortedRunSink):
         needed = needed.union(*(columns_of(key.expression) for key in sink.keys))
     return needed
+
+
+def _full_as_union(node: nodes.Join) -> nodes.Union:
+    """Return a full join as a left join, and below it the right rows that have no match."""
+    matched = replace(node, kind="left")
+    alone = nodes.Join(node.right, node.left, "anti", node.right_keys, node.left_keys, node.residual)
+    nulls = tuple(NamedExpression(item.name, Literal(item.type, None)) for item in node.left.schema)
+    padded = nodes.Project(alone, nulls + fragments.identity(node.right.schema))
+    return nodes.Union((matched, padded), tuple(item.name for item in node.schema))
 
 
 def _append(fragment: Fragment, step: FilterStep | ProjectStep) -> None:

@@ -81,6 +81,8 @@ class _OnDevice:
     """A frame or build side of the CPU engine whose bytes count as device memory while it lives."""
 
     def __init__(self, held: Any, memory: SimulatedMemory, what: str) -> None:
+        # Before its size: a build side makes its tables when they are asked for.
+        self.most_matches: int = getattr(held, "most_matches", 0)
         size = held.nbytes
         memory.reserve(size, what)
         self.held = held
@@ -246,12 +248,13 @@ class SimulatedGpuEngine:
         keys: Sequence[Expression],
         residual: Expression | None,
         output: Sequence[str],
+        null_aware: bool = False,
+        mark: str | None = None,
     ) -> Frame:
         """Join with a build side; see ``Engine``."""
         _check_supported([*keys, *([] if residual is None else [residual])])
-        return self._frame(
-            "a join", lambda: self._inner.probe(_unwrap(frame), _unwrap(build), kind, keys, residual, output)
-        )
+        sides = _unwrap(frame), _unwrap(build)
+        return self._frame("a join", lambda: self._inner.probe(*sides, kind, keys, residual, output, null_aware, mark))
 
     def aggregate(self, frame: Frame, groups: Sequence[NamedExpression], aggregates: Sequence[AggregateCall]) -> Frame:
         """Group and aggregate; see ``Engine``."""

@@ -123,8 +123,13 @@ def test_an_ambiguous_column_names_both_tables(tables):
         ("select i8, sum(f64) from types group by rollup(i8)", "ROLLUP"),
         ("with recursive t as (select 1 a union all select a + 1 from t where a < 3) select * from t", "RECURSIVE"),
         ("select unnest([1, 2])", "UNNEST"),
-        ("select i8 from types where f64 > (select avg(f64) from types)", "a subquery used as a value"),
-        ("select i8 from types where i64 not in (select o_orderkey from orders) or b", "mark join"),
+        ("select i8 from types where 3 not in (select o_orderkey from orders)", "NOT IN over a subquery"),
+        ("select i8 from types where (i64 in (select o_orderkey from orders)) is null", "IS, COALESCE"),
+        (
+            "select i8 from types where exists (select 1 from orders where o_orderkey = i64)"
+            " or i64 in (select o_custkey from orders)",
+            "IN or EXISTS under OR",
+        ),
         ("select d + interval '1' month from types", "interval"),
         ("select d - d from types", r"subtract\(date32"),
         ("select lists from types", "types.lists has the type list"),

@@ -84,7 +84,7 @@ class Generator:
 
     def _join(self, depth: int) -> Node:
         left, right = self.plan(depth - 1), self.plan(depth - 1)
-        kind = self._random.choice(["inner", "inner", "inner", "left", "semi", "anti", "full"])
+        kind = self._random.choice(["inner", "inner", "inner", "left", "semi", "anti", "full", "mark"])
         left_keys: list[Expression] = []
         right_keys: list[Expression] = []
         for _ in range(self._random.choice([0, 1, 1, 1, 2])):
@@ -92,7 +92,9 @@ class Generator:
             right_keys.append(self.integer(right.schema, self._random.choice([0, 0, 1])))
         both = left.schema + right.schema
         residual = self.boolean(both, 1) if self._random.random() < 0.4 else None
-        return Join(left, right, kind, tuple(left_keys), tuple(right_keys), residual)  # type: ignore[arg-type]
+        null_aware = kind in ("anti", "mark") and bool(left_keys) and self._random.random() < 0.5
+        mark = self._name() if kind == "mark" else None
+        return Join(left, right, kind, tuple(left_keys), tuple(right_keys), residual, null_aware, mark)  # type: ignore[arg-type]
 
     def _aggregate(self, below: Node) -> Node:
         groups = tuple(self._named(self._any(below.schema)) for _ in range(self._random.randrange(3)))

@@ -56,12 +56,27 @@ def _join(node: Join, left: list[Row], right: list[Row]) -> list[Row]:
             return False
         return node.residual is None or evaluate(node.residual, left[i] | right[j]) is True
 
+    def unknown(i: int) -> bool:
+        """Tell whether a NULL hides if the first keys of a pair, which is one by all other conditions, are equal."""
+        for j in range(len(right)):
+            others = None not in left_keys[i][1:] and left_keys[i][1:] == right_keys[j][1:]
+            passes = node.residual is None or evaluate(node.residual, left[i] | right[j]) is True
+            if others and passes and (left_keys[i][0] is None or right_keys[j][0] is None):
+                return True
+        return False
+
     found_by_left = [[j for j in range(len(right)) if matches(i, j)] for i in range(len(left))]
+    if node.kind == "mark":
+        assert node.mark is not None
+        misses = [None if node.null_aware and unknown(i) else False for i in range(len(left))]
+        marks = zip(left, found_by_left, misses, strict=True)
+        return [row | {node.mark: True if found else miss} for row, found, miss in marks]
     pairs = [(row, [right[j] for j in found]) for row, found in zip(left, found_by_left, strict=True)]
     if node.kind == "semi":
         return [a for a, found in pairs if found]
     if node.kind == "anti":
-        return [a for a, found in pairs if not found]
+        hidden = [node.null_aware and unknown(i) for i in range(len(left))]
+        return [a for (a, found), hide in zip(pairs, hidden, strict=True) if not found and not hide]
     rows = [a | b for a, found in pairs for b in found]
     no_right = {item.name: None for item in node.right.schema}
     if node.kind in ("left", "full"):

@@ -121,9 +121,11 @@ class GpuEngine:
         keys: Sequence[Expression],
         residual: Expression | None,
         output: Sequence[str],
+        null_aware: bool = False,
+        mark: str | None = None,
     ) -> Frame:
         assert isinstance(build, GpuBuildSide)
-        return probe_frame(own(frame), build, kind, keys, residual, output, self._host)
+        return probe_frame(own(frame), build, kind, keys, residual, output, self._host, null_aware, mark)
 
     def aggregate(self, frame: Frame, groups: Sequence[NamedExpression], aggregates: Sequence[AggregateCall]) -> Frame:
         return aggregate_frame(own(frame), groups, aggregates, self._host)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 import pyarrow as pa
 import pylibcudf as plc
-from pylibcudf.types import NullEquality
+from pylibcudf.types import NullEquality, NullPolicy
 
 from hybridq import types
 from hybridq.engines.column import INT64, within
@@ -101,6 +102,7 @@ class GpuBuildSide:
 
     def __init__(self, frame: GpuFrame, keys: Sequence[str]) -> None:
         self.frame = frame
+        self.names = tuple(keys)
         self.keys = [frame.columns[key].narrowed() for key in keys]
         self.lookup = lookup_table(self.keys[0]) if len(self.keys) == 1 else None
         self._lock = threading.Lock()
@@ -116,6 +118,36 @@ class GpuBuildSide:
         """Return the bytes held, shared buffers included."""
         table = 0 if self.lookup is None else int(self.lookup.table.device_buffer_size())
         return self.frame.nbytes + table
+
+    @cached_property
+    def most_matches(self) -> int:
+        """Return how many rows share one key at most."""
+        if not self.keys or self.rows == 0:
+            return self.rows
+        if self.lookup is not None:
+            return 1
+        request = plc.groupby.GroupByRequest(self.keys[0].data, [plc.aggregation.count(NullPolicy.INCLUDE)])
+        keys = plc.Table([device.normalized(key.data) for key in self.keys])
+        _, tables = plc.groupby.GroupBy(keys, NullPolicy.EXCLUDE).aggregate([request])
+        return device.extent(tables[0].columns()[0])[1]
+
+    @cached_property
+    def without_first_key(self) -> GpuBuildSide:
+        """Return the same rows by the other keys."""
+        return self._shared(self.frame)
+
+    @cached_property
+    def null_first_key(self) -> GpuBuildSide:
+        """Return the rows whose first key is NULL, by the other keys."""
+        key = self.keys[0]
+        rows = self.frame.keep(device.is_null(key.data)) if key.nulls else self.frame.slice(0, 0)
+        return self._shared(rows)
+
+    def _shared(self, frame: GpuFrame) -> GpuBuildSide:
+        side = GpuBuildSide(frame, self.names[1:])
+        # Other threads, on other streams, may use it at once.
+        device.synchronize()
+        return side
 
     def matching(self, keys: Sequence[GpuColumn]) -> plc.Column:
         """Return the numbers of the left rows that have a match, in any order."""
@@ -191,11 +223,21 @@ class _Probe:
         none = device.full(device.scalar(False, device.BOOL), self.frame.rows)
         if self.empty:
             return none
+        if residual is None and not self.keys:
+            return device.full(device.scalar(True, device.BOOL), self.frame.rows)
         rows = self.found() if residual is None else None
         if rows is not None:
             return _found(rows)
         matching = self.build.matching(self.keys) if residual is None and self.keys else self.passing(residual)[0]
         return device.scatter(device.scalar(True, device.BOOL), matching, none) if matching.size() else none
+
+    def unknown(self, keys: Sequence[Expression], residual: Expression | None) -> plc.Column:
+        """Return for which left rows NULL, on either side, hides if the first keys are equal for some pair."""
+        found = _Probe(self.frame, self.build.null_first_key, keys[1:], self.host).hits(residual)
+        if self.keys[0].nulls:
+            rest = _Probe(self.frame, self.build.without_first_key, keys[1:], self.host).hits(residual)
+            found = compare("or", found, compare("and", rest, device.is_null(self.keys[0].data)))
+        return found
 
 
 def _all_pairs(left: int, right: int) -> Pairs:
@@ -264,12 +306,22 @@ def probe_frame(
     residual: Expression | None,
     output: Sequence[str],
     host: Host,
+    null_aware: bool = False,
+    mark: str | None = None,
 ) -> GpuFrame:
     """Join; see ``Engine.probe``."""
     probe = _Probe(frame, build, keys, host)
-    if kind in ("semi", "anti"):
+    if kind in ("semi", "anti", "mark"):
         hits = probe.hits(residual)
-        return frame.pick(output).keep(hits if kind == "semi" else device.negated(hits))
+        unknown = probe.unknown(keys, residual) if null_aware else None
+        if kind == "mark":
+            if unknown is not None:
+                hits = device.with_nulls(hits, compare("or", hits, device.negated(unknown)))
+            marks = GpuColumn(pa.bool_(), hits)
+            return GpuFrame({name: marks if name == mark else frame.columns[name] for name in output}, frame.rows)
+        if kind == "anti":
+            hits = device.negated(hits if unknown is None else compare("or", hits, unknown))
+        return frame.pick(output).keep(hits)
     if probe.empty:
         rows = frame.rows if kind == "left" else 0
         return _put_together(frame.slice(0, rows).columns, _nulls(build.frame, rows), output, rows)

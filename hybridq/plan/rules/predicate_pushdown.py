@@ -148,8 +148,10 @@ def _(node: Join, predicates: Predicates) -> Node:
         else:
             residual.append(predicate)
     left, right = _push(node.left, _distinct(to_left)), _push(node.right, _distinct(to_right))
-    pairs = zip(node.left_keys, node.right_keys, strict=True)
-    all_keys = tuple(dict.fromkeys((*pairs, *keys)))
+    all_keys = (*zip(node.left_keys, node.right_keys, strict=True), *keys)
+    if not node.null_aware:
+        # The first key of IN is not like the others, even if it is equal to one.
+        all_keys = tuple(dict.fromkeys(all_keys))
     joined = replace(
         node,
         left=left,

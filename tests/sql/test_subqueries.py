@@ -1,0 +1,146 @@
+"""Subqueries in every place, and joins of every kind, against DuckDB: chunks of one row, pieces of few pairs."""
+
+from __future__ import annotations
+
+import random
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from hybridq.errors import ExecutionError
+from hybridq.testing.in_process import connect_in_process
+
+INT = pa.int64()
+MODES = ("cpu", "gpu", "cop")
+
+QUERIES = [
+    # NOT IN and IN, with NULL on either side, and with an empty subquery
+    "select a, b from l where a not in (select c from r)",
+    "select a, b from l where a not in (select c from r where c is not null)",
+    "select a, b from l where a not in (select g from nothing)",
+    "select a, b from l where a not in (select c from r where d = b)",
+    "select a, b from l where a not in (select c from r where d > b)",
+    "select a, b from l where a not in (select c from r where d = b and m > k)",
+    "select a, b from l where a not in (select c from r) or b > 2",
+    "select a, b from l where a not in (select c from r where c is not null) or b > 2",
+    "select a, b from l where not (a in (select c from r) and b > 2)",
+    "select a, b from l where a in (select c from r) or b = 1",
+    "select a, b from l where a in (select c from r where d = b) or k = 1",
+    "select a, b from l where a not in (select c from r where d = b) or k = 1",
+    "select a, b from l where a not in (select c from r) or a in (select e from s)",
+    "select a + 1 from l where a + 1 not in (select c + 1 from r where m < 3)",
+    "select a, a in (select c from r) as x, a not in (select e from s) as y from l",
+    "select a, case when a in (select c from r) then 'yes' else 'no' end as w from l",
+    "select k, count(*) as n from l where s1 not in (select s2 from r) group by k",
+    # EXISTS
+    "select a, b from l where exists (select c from r)",
+    "select a, b from l where exists (select c from r where m > 99)",
+    "select a, b from l where not exists (select c from r where m > 99)",
+    "select a, b from l where not exists (select g from nothing) or b > 2",
+    "select a, b from l where not exists (select c from r where c = a) or b > 2",
+    "select a, b from l where exists (select 1 from r where b < d)",
+    "select a, b from l where not exists (select 1 from r where b < d)",
+    "select a, b from l where exists (select 1 from r where c = a and d <> b)",
+    "select a, b from l where not exists (select 1 from r where c = a and d <> b)",
+    "select a, exists (select 1 from r) as x, exists (select 1 from nothing) as y from l",
+    # values of subqueries
+    "select a from l where a >= (select max(c) from r where c not in (select e from s))",
+    "select a, (select max(c) from r) as m, (select sum(d) from r) as n from l",
+    "select a, (select g from nothing) as m from l",
+    "select a from l where a > (select g from nothing)",
+    "select a, (select c from r where m = 1) as m from l",
+    "select a from l where a between (select min(e) from s) and (select max(c) from r)",
+    "select a from l where a > (select max(e) from s) - (select min(c) from r)",
+    "select k, sum(a) as n from l group by k having sum(a) > (select min(d) from r)",
+    "select sum(a + (select max(e) from s)) as n from l",
+    "select (select count(*) from r) as n",
+    "select a from l join r on a = c and b > (select min(e) from s)",
+    "select a from l where a > (select min(c) from r where d > (select min(e) from s))",
+    "select s1 from l where s1 > (select min(s2) from r)",
+    "select a from l left join (select c, d from r where d > (select min(e) from s)) on a = c",
+    # joins
+    "select a, c, d from l right join r on a = c",
+    "select a, c, d from l right join r on a = c and b < d",
+    "select a, c, d from l left join r on a = c and b < d and k <= m",
+    "select a, c, d from l left join r on a = c and b = d",
+    "select a, c, d from l left join r on b < d",
+    "select a, c, d from l right join r on b < d",
+    "select a, c, d from l join r on b < d",
+    "select a, c, d from l join r on a = c and b = d and k <> m",
+    "select a, b, c, d from l full join r on a = c",
+    "select a, b, c, d from l full join r on a = c and b = d and k < m",
+    "select a, b, c, d from l full join r on b < d",
+    "select k, count(c) as n, count(a) as o from l full join r on a = c group by k",
+    "select coalesce(a, c) as x, count(*) as n from l full join nothing on a = g full join r on a = c group by 1",
+    "select a, c from l full join r on a = c where d is null or d > 2",
+    "select a, c, e from l cross join r cross join s",
+    "select a, c from l, r where a + c > b",
+    "select count(*) as n from l, r",
+    "select count(*) as n, sum(m) as t from l left join r on b < d",
+    "select k, count(d) as n from l left join r on b < d group by k",
+    "select a, d from l, r where b < d order by a, d, k, m limit 5",
+    "select a from l where a in (select c from r join s on d > e)",
+]
+
+
+@pytest.fixture(scope="module", params=[0, 1, 2, 3])
+def sides(request):
+    """A session and DuckDB with the same random small tables."""
+    choose = random.Random(request.param)
+
+    def numbers(count):
+        return pa.array([choose.choice([None, 1, 2, 3, 4, 5]) for _ in range(count)], INT)
+
+    def texts(count):
+        return pa.array([choose.choice([None, "", "a", "ab", "b"]) for _ in range(count)], pa.string())
+
+    tables = {
+        "l": pa.table({"a": numbers(9), "b": numbers(9), "k": numbers(9), "s1": texts(9)}),
+        "r": pa.table({"c": numbers(7), "d": numbers(7), "m": pa.array(range(1, 8), INT), "s2": texts(7)}),
+        "s": pa.table({"e": pa.array([choose.randint(1, 5) for _ in range(3)], INT)}),
+        "nothing": pa.table({"g": pa.array([], INT)}),
+    }
+    options = {"chunk_units": choose.choice([0, 1]), "join_bytes": choose.choice([1, 300, 10**9])}
+    with connect_in_process(**options) as session, duckdb.connect() as connection:
+        for name, table in tables.items():
+            session.register(name, table)
+            connection.register(name, table)
+        yield session, connection
+
+
+def in_any_order(columns):
+    return sorted(zip(*columns, strict=True), key=str)
+
+
+@pytest.mark.parametrize("sql", QUERIES)
+def test_the_answer_is_duckdbs(sides, sql):
+    session, connection = sides
+    query = session.sql(sql)
+    expected = sorted(connection.sql(sql).fetchall(), key=str)
+    for mode in MODES:
+        answer = query.collect(mode=mode).to_arrow()
+        assert in_any_order(column.to_pylist() for column in answer.columns) == expected, mode
+
+
+def test_a_value_of_more_than_one_row_is_an_error(sides):
+    session, _ = sides
+    query = session.sql("select a, (select c from r) as x from l")
+    with pytest.raises(ExecutionError, match="more than one row"):
+        query.collect()
+
+
+def test_a_value_that_is_not_used_is_not_computed(sides):
+    session, _ = sides
+    query = session.sql("select a from (select a, (select c from r) as x from l) as t")
+    assert query.collect().to_arrow().num_rows == 9
+    assert [stage.title.split(",")[0] for stage in query.explain().stages] == ["scan l"]
+
+
+def test_values_are_constants_of_the_stages_that_use_them(sides):
+    session, _ = sides
+    query = session.sql("select a from l where a > (select max(e) from s)")
+    first, last = query.explain().stages
+    assert (first.source, last.source) == ("table s", "table l")
+    assert last.dependencies == (first.id,)
+    assert query.collect().report.stages[0].output_rows == 1
