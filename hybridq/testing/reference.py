@@ -58,10 +58,32 @@ REFERENCES = {
             group by l_returnflag, l_linestatus
             order by l_returnflag, l_linestatus""",
     ),
+    "tpch/q02": Reference(order_by=(0, 2, 1, 3), limit=100),
     "tpch/q03": Reference(order_by=(1, 2), limit=10),
     "tpch/q04": Reference(order_by=(0,)),
+    "tpch/q05": Reference(order_by=(1,)),
     "tpch/q06": Reference(),
+    "tpch/q07": Reference(order_by=(0, 1, 2)),
+    "tpch/q08": Reference(
+        order_by=(0,),
+        sql="""
+            select extract(year from o_orderdate) as o_year,
+                sum(case when n2.n_name = 'BRAZIL' then l_extendedprice * (1 - l_discount) else 0 end)
+                    as mkt_share__numerator,
+                sum(l_extendedprice * (1 - l_discount)) as mkt_share__denominator
+            from part, supplier, lineitem, orders, customer, nation n1, nation n2, region
+            where p_partkey = l_partkey and s_suppkey = l_suppkey and l_orderkey = o_orderkey
+                and o_custkey = c_custkey and c_nationkey = n1.n_nationkey and n1.n_regionkey = r_regionkey
+                and r_name = 'AMERICA' and s_nationkey = n2.n_nationkey and p_type = 'ECONOMY ANODIZED STEEL'
+                and o_orderdate between date '1995-01-01' and date '1996-12-31'
+            group by o_year
+            order by o_year""",
+    ),
+    "tpch/q09": Reference(order_by=(0, 1)),
+    "tpch/q10": Reference(order_by=(2,), limit=20),
+    "tpch/q11": Reference(order_by=(1,)),
     "tpch/q12": Reference(order_by=(0,)),
+    "tpch/q13": Reference(order_by=(1, 0)),
     "tpch/q14": Reference(
         sql="""
             select 100 * sum(case when p_type like 'PROMO%' then l_extendedprice * (1 - l_discount) else 0 end)
@@ -71,6 +93,21 @@ REFERENCES = {
             where l_partkey = p_partkey
                 and l_shipdate >= date '1995-09-01' and l_shipdate < date '1995-09-01' + interval '1' month""",
     ),
+    "tpch/q15": Reference(order_by=(0,)),
+    "tpch/q16": Reference(order_by=(3, 0, 1, 2)),
+    "tpch/q17": Reference(
+        sql="""
+            select sum(l_extendedprice) as avg_yearly__numerator, 7 as avg_yearly__denominator
+            from lineitem, part
+            where p_partkey = l_partkey and p_brand = 'Brand#23' and p_container = 'MED BOX'
+                and 5 * l_quantity * (select count(*) from lineitem where l_partkey = p_partkey)
+                    < (select sum(l_quantity) from lineitem where l_partkey = p_partkey)""",
+    ),
+    "tpch/q18": Reference(order_by=(4, 3), limit=100),
+    "tpch/q19": Reference(),
+    "tpch/q20": Reference(order_by=(0,)),
+    "tpch/q21": Reference(order_by=(1, 0), limit=100),
+    "tpch/q22": Reference(order_by=(0,)),
 }
 """References of the shipped TPC-H queries, by name."""
 

@@ -9,9 +9,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from decimal import Decimal
 from pathlib import Path
 
 from hybridq.errors import ConfigurationError, ExecutionError
+from hybridq.shipped import find_plan
 
 TABLES = ("region", "nation", "supplier", "customer", "part", "partsupp", "orders", "lineitem")
 
@@ -131,6 +133,19 @@ def find_generator() -> str:
     if found is None:
         raise ConfigurationError("TPC-H data needs tpchgen-cli: install it with  pip install 'hybridq[tpch]'")
     return found
+
+
+def query_text(number: int, scale_factor: float = 1) -> str:
+    r"""Return one of the shipped queries, 1 to 22, for data of a scale factor: Q11's fraction depends on it.
+
+    >>> "* 0.01\n" in query_text(11, 0.01), "* 0.0001\n" in query_text(11)
+    (True, True)
+    """
+    text = find_plan(f"tpch/q{number:02}").read_text()
+    if number != 11 or scale_factor == 1:
+        return text
+    fraction = f"{Decimal('0.0001') / Decimal(str(scale_factor)):f}"
+    return text.replace("* 0.0001\n", f"* {fraction}\n")
 
 
 def _move(made: Path, folder: Path) -> None:
