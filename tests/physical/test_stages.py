@@ -11,6 +11,7 @@ from hybridq.catalog import Catalog
 from hybridq.config import Config
 from hybridq.errors import Unsupported
 from hybridq.frontend.sql import plan_sql
+from hybridq.physical.binding import bind, subqueries_of
 from hybridq.physical.pipeline import AggregateMerge, AlignedBuild, BroadcastBuild, ProbeStep, SortMerge, TableSource
 from hybridq.physical.stages import PhysicalPlan, plan_stages
 from hybridq.plan.rules import optimize
@@ -97,6 +98,20 @@ def test_constants_need_no_table(catalog: Catalog) -> None:
     assert stage.values is not None
 
 
-def test_what_is_not_supported_is_named(catalog: Catalog) -> None:
-    with pytest.raises(Unsupported, match="FULL"):
-        stages("select count(*) from orders full join lineitem on o_orderkey = l_orderkey", catalog)
+def test_a_full_join_is_a_left_join_and_the_right_rows_without_a_match(catalog: Catalog) -> None:
+    plan = stages("select count(*) from nation full join region on n_regionkey = r_regionkey", catalog)
+    (last,) = (stage for stage in plan.stages if stage.more)
+    kinds = [step.kind for branch in last.branches for step in branch.pipeline.steps if isinstance(step, ProbeStep)]
+    assert kinds == ["left", "anti"]
+
+
+def test_a_subquery_is_a_stage_whose_value_others_wait_for(catalog: Catalog) -> None:
+    plan = stages("select count(*) from region where r_regionkey > (select min(n_nationkey) from nation)", catalog)
+    subquery, last = plan.stages
+    assert last.subqueries == ((0, subquery.id),)
+    assert (last.inputs, last.dependencies) == ((), (subquery.id,))
+    bound = bind(last, {0: 3})
+    assert isinstance(bound.pipeline.source, TableSource)
+    assert str(bound.pipeline.source.predicate) == "(region.r_regionkey > 3)"
+    assert subqueries_of(last) == {0}
+    assert subqueries_of(bound) == frozenset()
