@@ -1,10 +1,11 @@
-"""Measure hybridq beside its peers: the same queries, files and machine, taken in turn, every answer checked.
+"""Measure hybridq beside its peers: the same queries, files and machine, every answer checked.
 
     python -m bench.run --sf 10 --repeats 5
 
-Every peer runs once first (the first run of its process, noted apart), then all take turns, so that a busy machine
-slows all alike. Times go from the query's text to an Arrow table in this process. The first turn brings the files into
-the page cache; what the machine reads from disk during the later ones is recorded, since a system may drop them again.
+Each peer has a process of its own (hybridq's modes share one, for they share a cluster). Peers that can be up together
+take turns, so that a busy machine slows all alike; peers that hold a GPU come one after the other, in as many rounds as
+``--rounds`` says. Times go from the query's text or code to an Arrow table in the peer's process. The first run of a
+query in a process is kept apart.
 """
 
 from __future__ import annotations
@@ -15,35 +16,31 @@ import json
 import statistics
 import sys
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import TYPE_CHECKING, Any
 
 from bench import machine
-from bench.peers.dask_dataframe import DaskDataframePeer
-from bench.peers.duckdb_peer import DuckdbPeer
-from bench.peers.hybridq_peer import HybridqPeer
+from bench.answers import RightAnswer, Verdict
+from bench.peers import HYBRIDQ, MODES, NAMES, OTHERS, Setup
+from bench.processes import PeerFailed, PeerProcess, Run, shared
 from bench.table import markdown
-from hybridq.catalog import Catalog
-from hybridq.frontend.sql import plan_sql
-from hybridq.shipped import find_plan
 from hybridq.testing import tpch
-from hybridq.testing.asserts import assert_same_answer
-from hybridq.testing.reference import DENOMINATOR, NUMERATOR, REFERENCES, conform, duckdb_answer
 
 if TYPE_CHECKING:
-    from bench.peers import Peer
+    import pyarrow as pa
 
 RESULTS = Path(__file__).parent / "results"
+
+QUERIES = ("q01", "q03", "q04", "q06", "q12", "q14")
 
 TABLES = ("lineitem", "orders", "customer", "part")
 """What the measured queries read."""
 
-FLOAT_TOLERANCE = 1e-9
-"""Relative difference allowed to peers that compute with floating-point numbers."""
+DEFAULT_PEERS = ("hybridq cpu", "hybridq auto", "duckdb", "dask.dataframe")
+
+SLOW = ("dask.dataframe",)
 
 
 @dataclass
@@ -53,16 +50,198 @@ class Outcome:
     peer: str
     query: str
     first_s: float | None = None
+    first_disk_read_bytes: int | None = None
     seconds: list[float] = field(default_factory=list)
-    exact: bool = True
-    peak_worker_bytes: int | None = None
+    verdict: Verdict | None = None
+    peak_process_bytes: int | None = None
     disk_read_bytes: list[int] = field(default_factory=list)
     details: dict[str, object] = field(default_factory=dict)
     error: str | None = None
+    note: str = ""
 
     @property
     def median_s(self) -> float | None:
+        """Return the median of the warm runs, or the first run where there was no other; ``None`` after a failure."""
+        if self.error:
+            return None
         return statistics.median(self.seconds) if self.seconds else self.first_s
+
+    def add(self, run: Run) -> None:
+        """Take in a run."""
+        if not run.first:
+            self.seconds.append(run.seconds)
+            if run.disk_bytes is not None:
+                self.disk_read_bytes.append(run.disk_bytes)
+        elif self.first_s is None:
+            self.first_s, self.first_disk_read_bytes = run.seconds, run.disk_bytes
+        if run.peak_bytes is not None:
+            self.peak_process_bytes = max(run.peak_bytes, self.peak_process_bytes or 0)
+        self.details = run.details
+
+    def to_line(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return {
+            "query": self.query,
+            "peer": self.peer,
+            "median_s": self.median_s,
+            "first_s": self.first_s,
+            "first_disk_read_bytes": self.first_disk_read_bytes,
+            "seconds": [round(value, 4) for value in self.seconds],
+            "same_answer": self.error is None and self.verdict is not None,
+            "answer": None if self.error or self.verdict is None else str(self.verdict),
+            "peak_process_bytes": self.peak_process_bytes,
+            "disk_read_bytes": self.disk_read_bytes,
+            "error": self.error,
+            **self.details,
+        }
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How often, and how long.
+
+    Attributes
+    ----------
+    repeats, slow_repeats : int
+        Warm runs of a query, of most peers and of slow ones.
+    rounds : int
+        Times that the processes are started anew; the repeats are divided among them.
+    timeout : float
+        Seconds for one run.
+    deadline : float
+        Time (of ``time.monotonic``) past which nothing new is started.
+    cold : bool
+        Ask the system to forget the files before the first run in each process.
+    """
+
+    repeats: int = 5
+    slow_repeats: int = 1
+    rounds: int = 1
+    timeout: float = 120.0
+    deadline: float = float("inf")
+    cold: bool = False
+
+    def turns(self, peer: str, round_number: int) -> int:
+        """Return the runs in a round: the first one, and the warm ones.
+
+        >>> [Effort(repeats=5, rounds=2).turns("duckdb", number) for number in range(2)]
+        [4, 3]
+        """
+        repeats = self.slow_repeats if peer in SLOW else self.repeats
+        return 1 + repeats // self.rounds + (round_number < repeats % self.rounds)
+
+    def over(self) -> bool:
+        """Tell whether the time is up."""
+        return time.monotonic() >= self.deadline
+
+
+class Comparison:
+    """Runs peers on queries and keeps what came of it.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Peers.
+    queries : sequence of str
+        Such as ``tpch/q01``.
+    setup : Setup
+    effort : Effort
+    changed : callable
+        Called when a query has been measured in a group, so that a run that is cut off keeps what it had.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        queries: Sequence[str],
+        setup: Setup,
+        effort: Effort,
+        changed: Callable[[list[Outcome]], None] = lambda outcomes: None,
+    ) -> None:
+        self._names = list(names)
+        self._queries = list(queries)
+        self._setup = setup
+        self._effort = effort
+        self._changed = changed
+        self._right: dict[str, RightAnswer] = {}
+        self._checked: dict[tuple[str, str], pa.Table] = {}
+        self._outcomes: dict[tuple[str, str], Outcome] = {}
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """Return what was measured so far, query by query, peers in the order given."""
+        keys = [(query, name) for query in self._queries for name in self._names]
+        return [self._outcomes[key] for key in keys if key in self._outcomes]
+
+    def run(self) -> list[Outcome]:
+        """Measure everything that there is time for."""
+        for query in self._queries:
+            self._right[query] = RightAnswer(query, self._setup.folder)
+        for number in range(self._effort.rounds):
+            for group in together(self._names):
+                processes = [PeerProcess(names, self._setup) for names in group]
+                try:
+                    for query in self._queries:
+                        self._measure(query, processes, number)
+                        self._changed(self.outcomes)
+                finally:
+                    for process in processes:
+                        process.close()
+        return self.outcomes
+
+    def _measure(self, query: str, processes: list[PeerProcess], round_number: int) -> None:
+        peers = [(name, process) for process in processes for name in process.names]
+        most = max(self._effort.turns(name, round_number) for name, _ in peers)
+        for turn in range(most):
+            for name, process in peers:
+                if self._effort.over():
+                    return
+                outcome = self._outcomes.setdefault((query, name), Outcome(name, query))
+                if outcome.error is None and turn < self._effort.turns(name, round_number):
+                    self._once(outcome, process, cold=self._effort.cold and turn == 0)
+        for name, _ in peers:
+            outcome = self._outcomes[query, name]
+            median = outcome.median_s
+            shown = f"FAIL {outcome.error}" if median is None else f"{median:.3f} s, {outcome.verdict}"
+            print(f"  {query} {name}: {shown}", flush=True)
+
+    def _once(self, outcome: Outcome, process: PeerProcess, cold: bool) -> None:
+        try:
+            process.start()
+            outcome.note = process.notes[outcome.peer]
+            if cold:
+                machine.evict(self._setup.folder)
+            run = process.run(outcome.peer, outcome.query, self._effort.timeout)
+            outcome.verdict = self._check(outcome, run.answer)
+            outcome.add(run)
+        except PeerFailed as error:
+            outcome.error = str(error)
+        except AssertionError as error:
+            outcome.error = f"wrong answer: {str(error).splitlines()[0]}"
+
+    def _check(self, outcome: Outcome, answer: pa.Table) -> Verdict:
+        # An answer equal to one that was checked needs no second check.
+        key = (outcome.query, outcome.peer)
+        known = self._checked.get(key)
+        if outcome.verdict is not None and known is not None and known.equals(answer):
+            return outcome.verdict
+        verdict = self._right[outcome.query].check(answer, must_be_exact=outcome.peer in HYBRIDQ)
+        self._checked[key] = answer
+        if outcome.verdict is not None and not outcome.verdict.exact and not verdict.exact:
+            return max(verdict, outcome.verdict, key=lambda item: item.difference)
+        return verdict
+
+
+def together(names: Sequence[str]) -> list[list[tuple[str, ...]]]:
+    """Return groups of processes that can be up at the same time: at most one in each may hold a GPU.
+
+    >>> together(["hybridq gpu", "duckdb", "cudf-polars streaming", "cudf-polars in-memory"])
+    [[('hybridq gpu',), ('duckdb',)], [('cudf-polars streaming',)], [('cudf-polars in-memory',)]]
+    """
+    processes = shared(list(names))
+    alone = [[process] for process in processes if process[0].startswith("cudf")]
+    rest = [process for process in processes if not process[0].startswith("cudf")]
+    return ([rest] if rest else []) + alone
 
 
 def main() -> int:
@@ -71,172 +250,108 @@ def main() -> int:
     folder = options.data or tpch.generate(
         options.sf, tpch.cache_folder() / "tpch" / f"sf{options.sf:g}", tables=TABLES
     )
-    queries = [f"tpch/{name}" for name in options.queries]
-    peers = start_peers(options, folder)
-    print(f"TPC-H at scale factor {options.sf:g} in {folder}")
-    for peer in peers:
-        print(f"  {peer.name}: {peer.note}")
+    names = list(dict.fromkeys(name for name in options.peers if name not in options.without))
+    setup = Setup(folder, options.threads, cluster=options.cluster)
+    effort = Effort(
+        repeats=options.repeats,
+        slow_repeats=options.slow_repeats,
+        rounds=options.rounds,
+        timeout=options.timeout,
+        deadline=time.monotonic() + options.time_limit,
+        cold=options.cold,
+    )
+    config = {
+        "scale_factor": options.sf,
+        "repeats": options.repeats,
+        "slow_repeats": options.slow_repeats,
+        "rounds": options.rounds,
+        "cold": options.cold,
+        "folder": folder.name,
+    }
     info = machine.describe()
-    outcomes: list[Outcome] = []
-    try:
-        for query in queries:
-            outcomes += measure(query, peers, folder, options)
-    finally:
-        for peer in reversed(peers):
-            peer.close()
-    write(outcomes, peers, info, options)
-    return 1 if any(outcome.error for outcome in outcomes) else 0
+    path = options.output or RESULTS / f"tpch-sf{options.sf:g}"
+    print(f"TPC-H at scale factor {options.sf:g} in {folder}")
+    queries = [f"tpch/{name}" for name in options.queries]
+    write = Writer(path, config, info)
+    outcomes = Comparison(names, queries, setup, effort, write).run()
+    print(f"\n{path.with_name(path.name + '.md').read_text()}\nwritten to {path}.jsonl and {path}.md")
+    return 1 if any(outcome.error for outcome in outcomes) or effort.over() else 0
+
+
+class Writer:
+    """Writes JSON lines and a table, anew at each call.
+
+    Parameters
+    ----------
+    path : Path
+        Without suffix.
+    config, info : dict
+        Go into each line, with the peers' notes.
+    """
+
+    def __init__(self, path: Path, config: dict[str, Any], info: dict[str, Any]) -> None:
+        self._path, self._config, self._info = path, config, info
+        self._time = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+    def __call__(self, outcomes: list[Outcome]) -> None:
+        notes = {outcome.peer: outcome.note for outcome in outcomes}
+        shared_part = {"time": self._time, "config": {**self._config, "peers": notes}, "machine": self._info}
+        lines = [{**outcome.to_line(), **shared_part} for outcome in outcomes]
+        replace(self._path.with_name(self._path.name + ".jsonl"), "".join(json.dumps(line) + "\n" for line in lines))
+        replace(self._path.with_name(self._path.name + ".md"), markdown(lines))
+
+
+def replace(path: Path, text: str) -> None:
+    """Write a file in one step: a reader, or one who cuts this off, never sees half of it."""
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(text)
+    partial.replace(path)
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.run", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--sf", type=float, default=1, help="TPC-H scale factor (default 1)")
     parser.add_argument("--data", type=Path, help="folder with that data, instead of the one in the user's cache")
-    parser.add_argument("--queries", nargs="+", default=["q01", "q03", "q04", "q06", "q12", "q14"])
-    parser.add_argument("--modes", nargs="+", default=["cpu", "auto"], help="hybridq modes (default cpu auto)")
-    parser.add_argument("--cluster", help="cluster file or address for hybridq (default: local)")
-    parser.add_argument("--repeats", type=int, default=5, help="runs of each after the first (default 5)")
-    parser.add_argument("--slow-repeats", type=int, default=1, help="the same for dask.dataframe (default 1)")
-    parser.add_argument("--without", nargs="*", default=[], choices=["duckdb", "dask.dataframe"])
-    parser.add_argument("--output", type=Path, help="path without suffix (default bench/results/tpch-sf<SF>)")
-    return parser.parse_args()
-
-
-def start_peers(options: argparse.Namespace, folder: Path) -> list[Peer]:
-    peers: list[Peer] = []
-    first: HybridqPeer | None = None
-    for mode in options.modes:
-        peer = HybridqPeer(mode, options.cluster, first)
-        first = first or peer
-        peers.append(peer)
-    others: list[Peer] = [DuckdbPeer(), DaskDataframePeer()]
-    peers += [peer for peer in others if peer.name not in options.without]
-    for peer in peers:
-        peer.start(folder)
-    return peers
-
-
-def measure(query: str, peers: list[Peer], folder: Path, options: argparse.Namespace) -> list[Outcome]:
-    outcomes = {peer.name: Outcome(peer.name, query) for peer in peers}
-    expected: dict[str, tuple[pa.Schema, pa.Table, pa.Table]] = {}
-    for turn in range(options.repeats + 1):
-        for peer in peers:
-            outcome = outcomes[peer.name]
-            if outcome.error or (peer.name == DaskDataframePeer.name and turn > options.slow_repeats):
-                continue
-            pids = peer.worker_pids()
-            machine.reset_peak_memory(pids)
-            disk_before = machine.disk_read_bytes()
-            start = time.perf_counter()
-            try:
-                answer = peer.run(query)
-                elapsed = time.perf_counter() - start
-                outcome.exact = check(query, answer, folder, expected)
-            except Exception as error:
-                outcome.error = f"{type(error).__name__}: {error}".splitlines()[0]
-                print(f"  {query} {peer.name}: FAIL {outcome.error}", file=sys.stderr)
-                continue
-            if turn == 0:
-                outcome.first_s = elapsed
-            else:
-                outcome.seconds.append(elapsed)
-                disk_after = machine.disk_read_bytes()
-                if disk_before is not None and disk_after is not None:
-                    outcome.disk_read_bytes.append(disk_after - disk_before)
-            peak = machine.peak_memory(pids)
-            if peak is not None:
-                outcome.peak_worker_bytes = max(peak, outcome.peak_worker_bytes or 0)
-            outcome.details = peer.details()
-    for outcome in outcomes.values():
-        median = "FAIL" if outcome.error or outcome.median_s is None else f"{outcome.median_s:.3f} s"
-        print(f"  {query} {outcome.peer}: {median}", flush=True)
-    return list(outcomes.values())
-
-
-def check(query: str, answer: pa.Table, folder: Path, cache: dict[str, tuple[pa.Schema, pa.Table, pa.Table]]) -> bool:
-    """Compare an answer with DuckDB's; return whether it is exact (no decimal came back as a float).
-
-    Raises
-    ------
-    AssertionError
-        The answer is wrong.
-    """
-    reference = REFERENCES[query]
-    text = reference.sql or find_plan(query).read_text()
-    if query not in cache:
-        whole = text if reference.limit is None else text.rsplit("limit", 1)[0]
-        cache[query] = (declared_schema(query, folder), duckdb_answer(text, folder), duckdb_answer(whole, folder))
-    schema, expected, unlimited = cache[query]
-    exact = answer.schema.types == schema.types
-    expected, unlimited = (conform(table, schema) if exact else loosen(table) for table in (expected, unlimited))
-    assert_same_answer(
-        answer if exact else loosen(answer),
-        expected,
-        order_by=reference.order_by,
-        unlimited=unlimited if reference.limit is not None else None,
-        relative_tolerance=1e-12 if exact else FLOAT_TOLERANCE,
+    parser.add_argument("--queries", nargs="+", default=list(QUERIES))
+    parser.add_argument(
+        "--peers",
+        nargs="+",
+        type=peer_names,
+        action="extend",
+        help=f"of {', '.join(NAMES)}, or all (default {', '.join(DEFAULT_PEERS)})",
     )
-    return exact
+    parser.add_argument("--without", nargs="*", default=[], choices=OTHERS)
+    parser.add_argument("--modes", nargs="+", choices=MODES, help="hybridq's modes, instead of those among --peers")
+    parser.add_argument("--cluster", help="cluster file or address for hybridq (default: local)")
+    parser.add_argument("--threads", type=int, default=machine.cores(), help="of the CPU peers (default: all cores)")
+    parser.add_argument("--repeats", type=int, default=5, help="warm runs of each query (default 5)")
+    parser.add_argument("--slow-repeats", type=int, default=1, help="the same for dask.dataframe (default 1)")
+    parser.add_argument("--rounds", type=int, default=1, help="times that all processes start anew (default 1)")
+    parser.add_argument("--cold", action="store_true", help="drop the files from the page cache before first runs")
+    parser.add_argument("--timeout", type=float, default=120, help="seconds for one run (default 120)")
+    parser.add_argument("--time-limit", type=float, default=float("inf"), help="seconds after which nothing is started")
+    parser.add_argument("--output", type=Path, help="path without suffix (default bench/results/tpch-sf<SF>)")
+    options = parser.parse_args()
+    peers = [name for names in options.peers or [list(DEFAULT_PEERS)] for name in names]
+    if options.modes:
+        peers = [f"hybridq {mode}" for mode in options.modes] + [name for name in peers if name not in HYBRIDQ]
+    options.peers = peers
+    return options
 
 
-def declared_schema(query: str, folder: Path) -> pa.Schema:
-    """Return the names and types that hybridq's plan declares."""
-    catalog = Catalog()
-    catalog.register_folder(folder)
-    plan = plan_sql(find_plan(query).read_text(), catalog.schemas())
-    return pa.schema([pa.field(name, item.type) for name, item in zip(plan.names, plan.root.schema, strict=True)])
+def peer_names(text: str) -> list[str]:
+    """Read a peer's name from the command line, with hyphens for blanks if that is easier.
 
-
-def loosen(table: pa.Table) -> pa.Table:
-    """Turn numbers to floats, dates and strings to one form each, for peers with types of their own."""
-    columns: list[pa.ChunkedArray] = []
-    names: list[str] = []
-    for name, column in zip(table.schema.names, table.columns, strict=True):
-        kind = column.type
-        if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-            column = column.cast(pa.date32())
-        elif pa.types.is_decimal(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
-            column = column.cast(pa.float64())
-        else:
-            column = column.cast(pa.string())
-        if name.endswith(DENOMINATOR):
-            columns[-1] = pc.divide(columns[-1], column)
-        else:
-            columns.append(column)
-            names.append(name.removesuffix(NUMERATOR))
-    return pa.Table.from_arrays(columns, names=names)
-
-
-def write(outcomes: list[Outcome], peers: list[Peer], info: dict[str, object], options: argparse.Namespace) -> None:
-    config = {
-        "scale_factor": options.sf,
-        "repeats": options.repeats,
-        "slow_repeats": options.slow_repeats,
-        "peers": {peer.name: peer.note for peer in peers},
-    }
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    lines = []
-    for outcome in outcomes:
-        line = {
-            "query": outcome.query,
-            "peer": outcome.peer,
-            "median_s": None if outcome.error else outcome.median_s,
-            "first_s": outcome.first_s,
-            "seconds": [round(value, 4) for value in outcome.seconds],
-            "same_answer": outcome.error is None,
-            "exact_types": outcome.exact,
-            "peak_worker_bytes": outcome.peak_worker_bytes,
-            "disk_read_bytes": outcome.disk_read_bytes,
-            "error": outcome.error,
-            **outcome.details,
-        }
-        lines.append(json.dumps({**line, "time": now, "config": config, "machine": info}))
-    path = options.output or RESULTS / f"tpch-sf{options.sf:g}"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.with_name(path.name + ".jsonl").write_text("\n".join(lines) + "\n")
-    text = markdown([json.loads(line) for line in lines])
-    path.with_name(path.name + ".md").write_text(text)
-    print(f"\n{text}\nwritten to {path}.jsonl and {path}.md")
+    >>> peer_names("polars-streaming"), peer_names("hybridq cpu")
+    (['polars streaming'], ['hybridq cpu'])
+    """
+    if text == "all":
+        return list(NAMES)
+    plain = {name.replace(" ", "-"): name for name in NAMES}
+    if text.replace(" ", "-") not in plain:
+        raise argparse.ArgumentTypeError(f"no peer {text!r}: the peers are {', '.join(plain)}")
+    return [plain[text.replace(" ", "-")]]
 
 
 if __name__ == "__main__":

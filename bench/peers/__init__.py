@@ -2,12 +2,43 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pyarrow as pa
+
+MODES = ("cpu", "gpu", "cop", "auto")
+
+HYBRIDQ = tuple(f"hybridq {mode}" for mode in MODES)
+
+OTHERS = ("duckdb", "polars streaming", "dask.dataframe", "cudf-polars streaming", "cudf-polars in-memory")
+
+NAMES = HYBRIDQ + OTHERS
+"""Every peer, hybridq's modes first."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What all peers are given.
+
+    Attributes
+    ----------
+    folder : Path
+        ``<table>.parquet`` files, or folders ``<table>/`` of Parquet files.
+    threads : int
+        Of DuckDB, Polars, and dask.dataframe's workers together.
+    cluster : str, dict or None
+        hybridq's cluster, as ``hybridq.connect`` takes it.
+    gpu_memory : int or None
+        Cap of cudf-polars in-memory, in bytes; hybridq's stands in its cluster's description.
+    """
+
+    folder: Path
+    threads: int
+    cluster: str | dict[str, Any] | None = None
+    gpu_memory: int | None = None
 
 
 class Peer(Protocol):
@@ -19,13 +50,19 @@ class Peer(Protocol):
         As results call it.
     note : str
         How it was set up, in one line.
+    must_be_exact : bool
+        Whether an answer in other types than the plan's, or rounded, is wrong.
+    uses_gpu : bool
+        Whether it may hold a GPU; those that do run one after the other.
     """
 
     name: str
     note: str
+    must_be_exact: bool
+    uses_gpu: bool
 
     def start(self, folder: Path) -> None:
-        """Get ready to answer queries over a folder of ``<table>.parquet`` files."""
+        """Get ready to answer queries over a folder of ``<table>.parquet`` files or ``<table>/`` folders."""
 
     def run(self, query: str) -> pa.Table:
         """Answer a query from its text or code to an Arrow table in this process."""
@@ -38,3 +75,26 @@ class Peer(Protocol):
 
     def close(self) -> None:
         """Give everything back."""
+
+
+def make_peers(names: tuple[str, ...], setup: Setup) -> list[Peer]:
+    """Make the peers that share a process: hybridq's modes share a cluster."""
+    from bench.peers.dask_dataframe import DaskDataframePeer
+    from bench.peers.duckdb_peer import DuckdbPeer
+    from bench.peers.hybridq_peer import HybridqPeer
+    from bench.peers.polars_peer import PolarsPeer
+
+    peers: list[Peer] = []
+    first: HybridqPeer | None = None
+    for name in names:
+        if name in HYBRIDQ:
+            peer = HybridqPeer(name.removeprefix("hybridq "), setup.cluster, first)
+            first = first or peer
+            peers.append(peer)
+        elif name == DuckdbPeer.name:
+            peers.append(DuckdbPeer(setup))
+        elif name == DaskDataframePeer.name:
+            peers.append(DaskDataframePeer(setup))
+        else:
+            peers.append(PolarsPeer(name, setup))
+    return peers

@@ -1,4 +1,4 @@
-"""dask.dataframe with two worker processes, in its usual tuned form.
+"""dask.dataframe with a worker process a thread, in its usual tuned form.
 
 Plain ``dd.read_parquet`` keeps decimals as Arrow decimals, whose products overflow in Q1. As people do in practice,
 decimals are read as float64 here and strings as categories, only the needed columns are read, several row groups make a
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pandas as pd
+
+    from bench.peers import Setup
 
 PARTITION_ROWS = 1_000_000
 
@@ -44,19 +46,24 @@ def day(text: str) -> datetime.datetime:
 
 
 class DaskDataframePeer:
-    """Two workers of one thread each."""
+    """Workers of one thread each."""
 
     name = "dask.dataframe"
-    note = "2 worker processes of 1 thread, float64 instead of decimals"
+    must_be_exact = False
+    uses_gpu = False
 
-    def __init__(self) -> None:
+    def __init__(self, setup: Setup) -> None:
+        self.note = f"{setup.threads} worker processes of 1 thread, float64 instead of decimals, small join sides whole"
+        self._workers = setup.threads
         self._client: Any = None
         self._folder: Path | None = None
 
     def start(self, folder: Path) -> None:
         from distributed import Client, LocalCluster
 
-        cluster = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs="ERROR")
+        cluster = LocalCluster(
+            n_workers=self._workers, threads_per_worker=1, dashboard_address=None, silence_logs="ERROR"
+        )
         self._client = Client(cluster)
         self._folder = folder
 
@@ -65,18 +72,20 @@ class DaskDataframePeer:
 
         if self._folder is None:
             raise RuntimeError("start has not been called")
-        path = self._folder / f"{name}.parquet"
-        metadata = pq.read_metadata(path)
+        single = self._folder / f"{name}.parquet"
+        paths = [single] if single.exists() else sorted((self._folder / name).glob("*.parquet"))
         parts: list[tuple[str, tuple[int, ...]]] = []
-        groups: list[int] = []
-        rows = 0
-        for number in range(metadata.num_row_groups):
-            groups.append(number)
-            rows += metadata.row_group(number).num_rows
-            if rows >= PARTITION_ROWS or number == metadata.num_row_groups - 1:
-                parts.append((str(path), tuple(groups)))
-                groups, rows = [], 0
-        meta = read_part((str(path), ()), columns)
+        for path in paths:
+            metadata = pq.read_metadata(path)
+            groups: list[int] = []
+            rows = 0
+            for number in range(metadata.num_row_groups):
+                groups.append(number)
+                rows += metadata.row_group(number).num_rows
+                if rows >= PARTITION_ROWS or number == metadata.num_row_groups - 1:
+                    parts.append((str(path), tuple(groups)))
+                    groups, rows = [], 0
+        meta = read_part((str(paths[0]), ()), columns)
         return dd.from_map(read_part, parts, columns=columns, meta=meta)
 
     def run(self, query: str) -> pa.Table:

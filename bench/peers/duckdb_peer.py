@@ -1,8 +1,7 @@
-"""DuckDB in this process, one thread a core, views over the Parquet files."""
+"""DuckDB in its own process, views over the Parquet files."""
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 from hybridq.shipped import find_plan
@@ -13,18 +12,23 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from bench.peers import Setup
+
 
 class DuckdbPeer:
     """The shipped SQL as it is; AVG and division of decimals are DOUBLE here."""
 
     name = "duckdb"
+    must_be_exact = False
+    uses_gpu = False
 
-    def __init__(self) -> None:
-        self.note = f"in process, {os.cpu_count()} threads, views over Parquet"
+    def __init__(self, setup: Setup) -> None:
+        self.note = f"{setup.threads} threads, views over Parquet, AVG and division of decimals are DOUBLE"
+        self._threads = setup.threads
         self._connection: Any = None
 
     def start(self, folder: Path) -> None:
-        self._connection = duckdb_connection(folder)
+        self._connection = duckdb_connection(folder, self._threads)
 
     def run(self, query: str) -> pa.Table:
         return self._connection.sql(find_plan(query).read_text()).to_arrow_table()

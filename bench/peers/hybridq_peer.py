@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hybridq.session import connect
 from hybridq.shipped import find_plan
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 class HybridqPeer:
     """One mode. The first instance starts the cluster; the others attach to it."""
 
-    def __init__(self, mode: str, cluster: str | None, first: HybridqPeer | None = None) -> None:
+    must_be_exact = True
+    uses_gpu = True
+
+    def __init__(self, mode: str, cluster: str | dict[str, Any] | None, first: HybridqPeer | None = None) -> None:
         self.name = f"hybridq {mode}"
         self.note = f"mode {mode}, cluster {cluster or 'local'}, planning included"
         self._mode = mode
@@ -27,6 +30,7 @@ class HybridqPeer:
         self._first = first
         self._session: Session | None = None
         self._report: Report | None = None
+        self._client: Any = None  # a connection of its own, to ask GPU workers for their memory
 
     @property
     def session(self) -> Session:
@@ -37,10 +41,14 @@ class HybridqPeer:
     def start(self, folder: Path) -> None:
         self._session = connect(self._first.session.address if self._first is not None else self._cluster)
         self._session.register_folder(folder)
-        devices = ", ".join(f"{d.worker} {d.engine} x{d.threads}" for d in self._session.devices())
-        self.note += f" ({devices})"
+        devices = ", ".join(
+            f"{d.worker} {d.engine} x{d.threads}" + (f" {d.device_memory} bytes" if d.device_memory else "")
+            for d in self._session.devices()
+        )
+        self.note = f"mode {self._mode}, planning included ({devices})"
 
     def run(self, query: str) -> pa.Table:
+        self._report = None
         result = self.session.sql(find_plan(query).read_text()).collect(mode=self._mode)
         self._report = result.report
         return result.to_arrow()
@@ -52,16 +60,42 @@ class HybridqPeer:
         for stage in self._report.stages:
             for device in stage.devices:
                 chunks[device.engine] = chunks.get(device.engine, 0) + device.chunks
+        fallbacks = [fallback for stage in self._report.stages for fallback in stage.fallbacks]
         return {
             "plan_s": round(self._report.seconds["plan"], 4),
             "chunks": chunks,
             "modes": [stage.mode for stage in self._report.stages],
-            "fallbacks": sum(len(stage.fallbacks) for stage in self._report.stages),
+            "reasons": [stage.reason for stage in self._report.stages],
+            "retries": sum(stage.retries for stage in self._report.stages),
+            "fallbacks": len(fallbacks),
+            "fallback_causes": sorted({fallback.cause for fallback in fallbacks})[:5],
+            "peak_device_bytes": self._report.peak_device_bytes,
+            "device_bytes_in_use": self._device_bytes_in_use(),
         }
+
+    def _device_bytes_in_use(self) -> list[int]:
+        gpus = [device.address for device in self.session.devices() if device.kind == "gpu"]
+        if not gpus:
+            return []
+        if self._client is None:
+            from distributed import Client
+
+            self._client = Client(self.session.address, set_as_default=False)
+        return list(self._client.run(device_bytes_in_use, workers=gpus).values())
 
     def worker_pids(self) -> list[int]:
         return [device.pid for device in self.session.devices()]
 
     def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
         if self._session is not None:
             self._session.close()
+
+
+def device_bytes_in_use() -> int:
+    """Return the bytes of device memory that the engine of this worker holds."""
+    from hybridq.dispatch.worker import engine_for_worker
+
+    memory: Any = getattr(engine_for_worker("gpu"), "memory", None)
+    return int(memory.used)
