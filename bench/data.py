@@ -3,9 +3,10 @@
     python -m bench.data --sf 30 --out /tmp/sf30 [--tables lineitem orders customer part] [--rows-per-file 11000000]
     python -m bench.data --sf 300 --out /tmp/sf300 --queries q01 q03
 
-With ``--queries`` only the columns that these queries read are kept: each part goes from ``tpchgen-cli`` through memory,
-never whole to the disk, and is written again with the same row groups, codec, types and encodings. What is there already
-is kept, so a run that was cut off goes on where it stopped. ``bench/README.md`` says how much time and space it takes.
+With ``--queries`` only the columns that these queries read are kept: each part goes from ``tpchgen-cli`` through
+memory, never whole to the disk, and is written again with the same row groups, codec, types and encodings. What is
+there already is kept, so a run that was cut off goes on where it stopped. ``bench/README.md`` says what time and space
+it takes.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ import os
 import signal
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,12 +16,14 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from bench import machine
-from bench.peers import HYBRIDQ, Setup, make_peers
+from bench.peers import HYBRIDQ, Peer, Setup, make_peers
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     import pyarrow as pa
+
+MakePeers = Callable[[tuple[str, ...], Setup], list[Peer]]
 
 START_TIMEOUT = 120.0
 """Seconds that a peer may take to start."""
@@ -67,12 +70,15 @@ class PeerProcess:
     ----------
     names : tuple of str
     setup : Setup
+    make : callable
+        Makes the peers, in the new process.
     """
 
-    def __init__(self, names: tuple[str, ...], setup: Setup) -> None:
+    def __init__(self, names: tuple[str, ...], setup: Setup, make: MakePeers = make_peers) -> None:
         self.names = names
         self.notes: dict[str, str] = {}
         self._setup = setup
+        self._make = make
         self._process: Any = None
         self._connection: Connection | None = None
         self._family: list[psutil.Process] = []
@@ -91,7 +97,9 @@ class PeerProcess:
             return
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
-        self._process = context.Process(target=serve, args=(theirs, self.names, self._setup, str(self._log)))
+        self._process = context.Process(
+            target=serve, args=(theirs, self.names, self._setup, str(self._log), self._make)
+        )
         self._process.start()
         theirs.close()
         self._connection = ours
@@ -194,11 +202,11 @@ def shared(names: list[str]) -> list[tuple[str, ...]]:
 # --- in the peer's process -----------------------------------------------------------------------------------------
 
 
-def serve(connection: Connection, names: tuple[str, ...], setup: Setup, log: str) -> None:
+def serve(connection: Connection, names: tuple[str, ...], setup: Setup, log: str, make: MakePeers) -> None:
     """Start peers and answer what is asked, until ``None`` comes or the other side is gone."""
     prepare(log)
     try:
-        peers = {peer.name: peer for peer in make_peers(names, setup)}
+        peers = {peer.name: peer for peer in make(names, setup)}
         if not any(peer.uses_gpu for peer in peers.values()):
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
         for peer in peers.values():

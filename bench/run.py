@@ -76,7 +76,10 @@ class Outcome:
             self.first_s, self.first_disk_read_bytes = run.seconds, run.disk_bytes
         if run.peak_bytes is not None:
             self.peak_process_bytes = max(run.peak_bytes, self.peak_process_bytes or 0)
+        peaks = (self.details.get("peak_device_bytes"), run.details.get("peak_device_bytes"))
         self.details = run.details
+        if known := [peak for peak in peaks if isinstance(peak, int)]:
+            self.details["peak_device_bytes"] = max(known)
 
     def to_line(self) -> dict[str, Any]:
         """Return plain data for JSON."""
@@ -199,11 +202,10 @@ class Comparison:
                 outcome = self._outcomes.setdefault((query, name), Outcome(name, query))
                 if outcome.error is None and turn < self._effort.turns(name, round_number):
                     self._once(outcome, process, cold=self._effort.cold and turn == 0)
-        for name, _ in peers:
-            outcome = self._outcomes[query, name]
+        for outcome in (self._outcomes[query, name] for name, _ in peers):
             median = outcome.median_s
             shown = f"FAIL {outcome.error}" if median is None else f"{median:.3f} s, {outcome.verdict}"
-            print(f"  {query} {name}: {shown}", flush=True)
+            print(f"  {query} {outcome.peer}: {shown}", flush=True)
 
     def _once(self, outcome: Outcome, process: PeerProcess, cold: bool) -> None:
         try:
@@ -274,6 +276,9 @@ def main() -> int:
     queries = [f"tpch/{name}" for name in options.queries]
     write = Writer(path, config, info)
     outcomes = Comparison(names, queries, setup, effort, write).run()
+    if not outcomes:
+        print("the time was up before anything was measured")
+        return 1
     print(f"\n{path.with_name(path.name + '.md').read_text()}\nwritten to {path}.jsonl and {path}.md")
     return 1 if any(outcome.error for outcome in outcomes) or effort.over() else 0
 
@@ -295,6 +300,8 @@ class Writer:
         path.parent.mkdir(parents=True, exist_ok=True)
 
     def __call__(self, outcomes: list[Outcome]) -> None:
+        if not outcomes:
+            return
         notes = {outcome.peer: outcome.note for outcome in outcomes}
         shared_part = {"time": self._time, "config": {**self._config, "peers": notes}, "machine": self._info}
         lines = [{**outcome.to_line(), **shared_part} for outcome in outcomes]

@@ -61,7 +61,9 @@ class HybridqPeer:
             for device in stage.devices:
                 chunks[device.engine] = chunks.get(device.engine, 0) + device.chunks
         fallbacks = [fallback for stage in self._report.stages for fallback in stage.fallbacks]
+        limits = [device.device_memory for device in self.session.devices() if device.device_memory]
         return {
+            "device_limit_bytes": min(limits, default=None),
             "plan_s": round(self._report.seconds["plan"], 4),
             "chunks": chunks,
             "modes": [stage.mode for stage in self._report.stages],
