@@ -35,7 +35,9 @@ app = typer.Typer(
 )
 tpch_app = typer.Typer(help="TPC-H data.", invoke_without_command=True, rich_markup_mode=None)
 cluster_app = typer.Typer(help="Clusters.", invoke_without_command=True, rich_markup_mode=None)
+ssb_app = typer.Typer(help="Star Schema Benchmark data.", invoke_without_command=True, rich_markup_mode=None)
 app.add_typer(tpch_app, name="tpch")
+app.add_typer(ssb_app, name="ssb")
 app.add_typer(cluster_app, name="cluster")
 
 
@@ -85,6 +87,7 @@ def _show_version(wanted: bool) -> None:
 
 
 @tpch_app.callback()
+@ssb_app.callback()
 @cluster_app.callback()
 def group(context: typer.Context) -> None:
     """Show help when no command is given."""
@@ -191,6 +194,19 @@ def generate(
     folder = tpch.generate(scale_factor, out, tables=wanted)
     size = sum((folder / f"{table}.parquet").stat().st_size for table in wanted)
     typer.echo(f"TPC-H at scale factor {scale_factor:g} is in {folder} ({len(wanted)} tables, {size / 1e6:,.0f} MB)")
+
+
+@ssb_app.command("generate")
+def generate_ssb(
+    scale_factor: Annotated[float, typer.Option("--sf", help="1 makes about 6 million rows of lineorder.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder for the files; made when it does not exist.")],
+) -> None:
+    """Make the five tables of the Star Schema Benchmark as Parquet; a complete earlier result is kept."""
+    from hybridq.testing import ssb
+
+    folder = ssb.generate(scale_factor, out)
+    size = sum((folder / f"{table}.parquet").stat().st_size for table in ssb.TABLES)
+    typer.echo(f"SSB at scale factor {scale_factor:g} is in {folder} ({len(ssb.TABLES)} tables, {size / 1e6:,.0f} MB)")
 
 
 @cluster_app.command()

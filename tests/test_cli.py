@@ -75,7 +75,15 @@ def test_version_and_help(call):
     code, out, err = call()
     assert (code, err) == (0, "")
     assert "run" in out
-    for command in (("run",), ("explain",), ("devices",), ("demo",), ("tpch", "generate"), ("cluster", "start")):
+    for command in (
+        ("run",),
+        ("explain",),
+        ("devices",),
+        ("demo",),
+        ("tpch", "generate"),
+        ("ssb", "generate"),
+        ("cluster", "start"),
+    ):
         code, out, err = call(*command, "--help")
         assert (code, err) == (0, "")
         assert "Usage: hybridq " + " ".join(command) in out
@@ -189,6 +197,16 @@ def test_devices_lists_every_worker(call, one_worker):
     assert code == 0
     assert "simulated gpu" in out
     assert "(2 rows)" in out
+
+
+def test_ssb_data_is_made(call, tmp_path):
+    code, out, _ = call("ssb", "generate", "--sf", "0.001", "--out", tmp_path / "made")
+    assert code == 0
+    assert "5 tables" in out
+    assert (tmp_path / "made" / "lineorder.parquet").is_file()
+    code, _, err = call("ssb", "generate", "--sf", "0", "--out", tmp_path / "none")
+    assert code == 2
+    assert "scale factor" in err
 
 
 def test_tpch_data_is_made(call, tmp_path):

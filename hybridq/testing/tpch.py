@@ -97,7 +97,7 @@ def generate(
             if run.returncode != 0 or not is_complete(Path(made), scale_factor, tables):
                 detail = (run.stderr.strip() or run.stdout.strip() or f"exit code {run.returncode}").splitlines()[-1]
                 raise ExecutionError(f"tpchgen-cli could not make TPC-H data in {folder}: {detail}")
-            _move(Path(made), folder)
+            move_into_place(Path(made), folder)
     except OSError as error:
         raise ExecutionError(f"cannot make TPC-H data in {folder}: {error.strerror or error}") from error
     return folder
@@ -148,7 +148,8 @@ def query_text(number: int, scale_factor: float = 1) -> str:
     return text.replace("* 0.0001\n", f"* {fraction}\n")
 
 
-def _move(made: Path, folder: Path) -> None:
+def move_into_place(made: Path, folder: Path) -> None:
+    """Move whole files from a temporary folder beside ``folder`` into it."""
     # A new folder appears in one step. Where it exists already (a broken attempt, or a folder of the user's), each file
     # is replaced in one step, and nothing else in it is touched.
     if not folder.exists():

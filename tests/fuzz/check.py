@@ -107,7 +107,7 @@ class Checker:
                 return Outcome("unsupported", _reason(str(error)))
             except Exception as error:  # whatever leaves hybridq is an answer to be judged
                 # DataFusion names cast(x as bigint) "x", and refuses two expressions of one name.
-                if isinstance(error, SqlError) and "are named" in str(error):
+                if isinstance(error, SqlError) and ("are named" in str(error) or "duplicate" in str(error)):
                     return Outcome("unsupported", "two expressions of one name")
                 answers.append(error)
         errors = [answer for answer in answers if isinstance(answer, Exception)]

@@ -108,6 +108,8 @@ class Generator:
 
     def call(self, function: Function, scope: Scope, depth: int, tame: bool) -> Expr:
         parts = tuple(self.value(kind, scope, depth - 1, tame or function.tame) for kind in function.arguments)
+        if function.text.startswith("cast") and function.arguments == ("decimal",) and not _uses_columns(parts[0]):
+            return self.leaf(function.kind, scope, tame)  # of a constant, it is computed by DataFusion, which truncates
         return _made(function.kind, function.text, parts, function.duckdb, function.exact)
 
     def arithmetic(self, kind: str, scope: Scope, depth: int) -> Expr:
@@ -398,6 +400,9 @@ class Generator:
         if self.has("filter") and self.chance(0.12) and "ORDER BY" not in found.text:
             where = f" FILTER (WHERE {{{len(found.parts)}}})"
             found = replace(found, text=found.text + where, parts=(*found.parts, self.condition(scope, 1)))
+        if function.kind == "decimal":
+            # DuckDB's common type of decimal(38, 1) and decimal(3, 2) has one digit after the point.
+            found = _made("decimal", "{0}", (found,), duckdb="cast({0} as decimal(38, 12))")
         return found
 
     def window(self, scope: Scope) -> Expr:
