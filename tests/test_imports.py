@@ -17,8 +17,8 @@ EVERYWHERE = {"", "errors", "config", "types", "topology"}
 ALLOWED = {
     "plan": set(),
     "frontend": {"plan"},
-    "engines": {"plan.expressions", "plan.functions", "storage"},
-    "merge": {"engines", "physical.pipeline", "plan.expressions"},
+    "engines": {"plan.expressions", "plan.functions", "plan.aggregates", "storage"},
+    "merge": {"engines", "physical.pipeline", "plan.expressions", "plan.nodes"},
     "physical": {"plan", "catalog"},
     "placement": {"physical", "report", "engines.support", "plan.expressions", "plan.nodes"},
     "dispatch": {

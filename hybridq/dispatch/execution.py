@@ -13,6 +13,7 @@ from hybridq.dispatch.memory import check_build
 from hybridq.dispatch.merging import merge_tables
 from hybridq.dispatch.worker import BUILD_SIDES
 from hybridq.engines.protocol import BuildSide, Engine, Frame, ReadColumn, ReadRequest
+from hybridq.merge.grouping_sets import into_sets
 from hybridq.physical.pipeline import (
     AlignedBuild,
     BroadcastBuild,
@@ -220,6 +221,8 @@ def _step(engine: Engine, step: Step, frame: Frame, builds: Mapping[int, BuildSi
 def _sink(engine: Engine, sink: Sink, frame: Frame) -> pa.Table:
     if isinstance(sink, PartialAggregateSink):
         frame = engine.aggregate(frame, sink.groups, sink.aggregates)
+        if sink.sets is not None:
+            frame = into_sets(engine, frame, sink)
     elif isinstance(sink, TopKSink):
         frame = engine.top_k(frame, sink.keys, sink.count)
     elif isinstance(sink, SortedRunSink):

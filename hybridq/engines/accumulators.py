@@ -1,4 +1,4 @@
-"""Accumulators of sums, counts, minima and maxima: one cell a group, filled block by block.
+"""Accumulators of sums, counts, minima, maxima and bits: one cell a group, filled block by block.
 
 NumPy's ``add.at`` on 64-bit integers takes about 2 ns a row, whatever the number of groups, and is exact as long as the
 ranges of the values prove that no cell can overflow. Where they do not, cells are kept as limbs of 32 bits.
@@ -6,6 +6,7 @@ ranges of the values prove that no cell can overflow. Where they do not, cells a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import numpy as np
@@ -186,8 +187,16 @@ def _accumulate(totals: Values, codes: Indices | None, values: Values) -> None:
         np.add.at(totals, codes, values)
 
 
-class MinMax:
-    """MIN and MAX of numbers, dates, times and booleans. NaN is above all numbers."""
+_BITWISE: Mapping[str, tuple[np.ufunc, int]] = {
+    "bit_and": (np.bitwise_and, -1),
+    "bit_or": (np.bitwise_or, 0),
+    "bit_xor": (np.bitwise_xor, 0),
+}
+"""Functions of bits, and what they begin with: -1 has all bits set."""
+
+
+class Fold:
+    """MIN and MAX of numbers, dates, times and booleans (NaN is above all numbers), and functions of integers' bits."""
 
     def __init__(self, call: AggregateCall, cells: int) -> None:
         self.whole = False
@@ -198,7 +207,10 @@ class MinMax:
         smallest = call.function == "min"
         start: float
         self._function: np.ufunc
-        if dtype.kind == "f":
+        if call.function in _BITWISE:
+            self._function, first = _BITWISE[call.function]
+            start = int(np.array(first).astype(dtype))
+        elif dtype.kind == "f":
             # fmin leaves a NaN only where there is nothing else; maximum keeps any.
             self._function, start = (np.fmin, np.nan) if smallest else (np.maximum, -np.inf)
         elif dtype.kind == "b":

@@ -6,21 +6,23 @@ Deselected rows go to a spare cell past the groups when they are few; else the f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
 from hybridq import types
-from hybridq.engines.accumulators import Accumulator, MinMax, Sum
+from hybridq.engines import collecting, lists, moments, sketches, tallies
+from hybridq.engines.accumulators import Accumulator, Fold, Sum
 from hybridq.engines.column import Column, Indices, Values
+from hybridq.engines.comparison import is_true
 from hybridq.engines.evaluate import Evaluator, evaluate_frame
 from hybridq.engines.frame import BLOCK_ROWS, CpuFrame, blocks_of
+from hybridq.engines.grouped import GroupedRows
 from hybridq.engines.grouping import Groups, group, widened
-from hybridq.engines.lists import distinct_lists, extreme_by_rank, union_lists
 from hybridq.errors import ExecutionError, Unsupported
-from hybridq.plan.expressions import AggregateCall, NamedExpression, columns_of
+from hybridq.plan.expressions import AggregateCall, NamedExpression, columns_of, columns_of_call
 
 FEW_DESELECTED = 0.25
 """Share of deselected rows up to which they are carried along."""
@@ -28,10 +30,7 @@ FEW_DESELECTED = 0.25
 
 def aggregate_frame(frame: CpuFrame, groups: Sequence[NamedExpression], calls: Sequence[AggregateCall]) -> CpuFrame:
     """Group and aggregate; see ``Engine.aggregate``."""
-    names = frozenset().union(
-        *(columns_of(item.expression) for item in groups),
-        *(columns_of(call.argument) for call in calls if call.argument is not None),
-    )
+    names = frozenset().union(*(columns_of(item.expression) for item in groups), *map(columns_of_call, calls))
     frame = frame.pick({name: name for name in frame.columns if name in names})
     carry = frame.selection is not None and frame.rows >= (1 - FEW_DESELECTED) * frame.stored_rows and bool(groups)
     if frame.selection is not None and not carry:
@@ -127,35 +126,43 @@ class _Cells:
         return [] if self.groups is None else self.groups.decode(present)
 
 
+_WHOLE: Mapping[str, Callable[[GroupedRows], Column]] = {
+    "min": lists.extreme, "max": lists.extreme, "distinct": lists.distinct, "union": lists.union,
+    "moments": moments.moments, "merge_moments": moments.merge_moments,
+    "comoments": moments.comoments, "merge_comoments": moments.merge_comoments,
+    "tally": tallies.tally, "merge_tallies": tallies.merge_tallies,
+    "hashes": sketches.hashes, "merge_hashes": sketches.merge_hashes,
+    "collect": collecting.collect, "merge_collected": collecting.merge_collected,
+    "first": collecting.first, "merge_first": collecting.merge_first,
+    "last": collecting.last, "merge_last": collecting.merge_last,
+}  # fmt: skip
+"""Aggregates that need the arguments of all rows at once."""
+
+
 def _accumulator(call: AggregateCall, cells: _Cells) -> Accumulator | None:
     """Return what takes a call's argument block by block; ``None`` where that is not possible or needed."""
     if call.function == "count":
         return None if call.argument is None else Sum(call, cells.size, counts_only=True)
     if call.function == "sum":
         return Sum(call, cells.size)
-    if call.function in ("min", "max"):
-        assert call.argument is not None
+    if call.function in ("min", "max", "bit_and", "bit_or", "bit_xor"):
         held_as_array = types.is_string(call.type) or pa.types.is_binary(call.type) or pa.types.is_nested(call.type)
-        return None if held_as_array else MinMax(call, cells.size)
-    if call.function in ("distinct", "union"):
+        return None if held_as_array else Fold(call, cells.size)
+    if call.function in _WHOLE:
         return None
     raise Unsupported(f"aggregate function {call.function} is not supported: in {call}")
 
 
 def _whole(call: AggregateCall, frame: CpuFrame, cells: _Cells, present: Indices) -> Column:
-    """Compute an aggregate that needs the argument of all rows at once."""
-    assert call.argument is not None
+    """Compute an aggregate that needs the arguments of all rows at once."""
     everything = CpuFrame(frame.columns, frame.stored_rows)
-    (argument,) = evaluate_frame(everything, [call.argument])
+    arguments = evaluate_frame(everything, call.expressions)
     codes = np.zeros(frame.stored_rows, np.int64) if cells.codes is None else cells.codes.astype(np.int64)
     number = np.full(cells.size + 1, -1, np.int64)
     number[present] = np.arange(len(present))
-    codes = number[codes]
-    if frame.selection is not None:
-        rows = np.flatnonzero(frame.selection)
-        codes, argument = codes[rows], argument.take(rows)
-    if call.function == "distinct":
-        return distinct_lists(argument, codes, len(present), call.type)
-    if call.function == "union":
-        return union_lists(argument, codes, len(present), call.type)
-    return extreme_by_rank(argument, codes, len(present), call)
+    selected = frame.selection
+    if call.condition is not None:
+        true = is_true(arguments.pop())
+        selected = true if selected is None else selected & true
+    rows = GroupedRows(call, tuple(arguments), number[codes], len(present))
+    return _WHOLE[call.function](rows if selected is None else rows.take(np.flatnonzero(selected)))

@@ -24,6 +24,7 @@ from hybridq.engines.column import (
     union_bounds,
 )
 from hybridq.engines.constants import literal_column
+from hybridq.engines.finals import FINAL_VALUES
 from hybridq.engines.frame import BLOCK_ROWS, Block, CpuFrame, block_of, blocks_of
 from hybridq.errors import ExecutionError, Unsupported
 from hybridq.plan import expressions as plan
@@ -35,6 +36,7 @@ KERNELS: Mapping[str, Kernel] = {
     **comparison.KERNELS,
     **text.KERNELS,
     **temporal.KERNELS,
+    **FINAL_VALUES,
 }
 
 _LAZY = frozenset({"and", "or", "coalesce"})

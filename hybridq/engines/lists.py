@@ -7,61 +7,41 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hybridq.engines.column import Column, Indices, from_arrow, to_arrow
+from hybridq.engines.grouped import GroupedRows, lists_of, struct_of
 from hybridq.engines.grouping import Groups, group
-from hybridq.plan.expressions import AggregateCall
 
 
-def distinct_lists(argument: Column, codes: Indices, groups: int, data_type: pa.DataType) -> Column:
-    """Return the list of distinct non-NULL values of each group (an empty list where there is none).
+def distinct(rows: GroupedRows) -> Column:
+    """Return the list of distinct values of each group (an empty list where there is none).
 
-    Parameters
-    ----------
-    argument : Column
-    codes : array of int64
-        The group of each row.
-    groups : int
-        Number of groups.
-    data_type : pyarrow.DataType
-        The list type of the result.
+    Values of several columns are structs, and are left out where any is NULL.
     """
-    valid = argument.validity()
-    if valid is not None:
-        kept = np.flatnonzero(valid)
-        argument, codes = argument.take(kept), codes[kept]
-        argument = argument if argument.array is not None else argument.with_valid(None)
-    numbers = Column(pa.int64(), codes, bounds=(0, max(groups - 1, 0)))
-    pairs: Groups = group([numbers, argument.contiguous()], len(codes))
+    rows = rows.known()
+    data_type = rows.call.type
+    pairs: Groups = group([rows.group_column(), *(column.contiguous() for column in rows.columns)], len(rows.codes))
     seen = np.zeros(pairs.cells, np.bool_)
     seen[pairs.codes] = True
-    # Cells are in order of their group, for the group is the first key.
-    owner, values = pairs.decode(np.flatnonzero(seen))
-    lengths = np.bincount(owner.numbers.astype(np.intp), minlength=groups)
-    return _lists(values, owner.numbers, lengths, data_type)
+    owner, *values = pairs.decode(np.flatnonzero(seen))
+    lengths = np.bincount(owner.numbers.astype(np.intp), minlength=rows.groups)
+    order = np.argsort(owner.numbers, kind="stable")
+    ordered = [column.take(order) for column in values]
+    if pa.types.is_struct(data_type.value_type):
+        items = struct_of(ordered, data_type.value_type)
+    else:
+        items = to_arrow(ordered[0]).cast(data_type.value_type)
+    return lists_of(items, lengths, data_type)
 
 
-def _lists(values: Column, owners: Indices, lengths: Indices, data_type: pa.DataType) -> Column:
-    order = np.argsort(owners, kind="stable")
-    items = to_arrow(values.take(order)).cast(data_type.value_type)
-    offsets = np.zeros(len(lengths) + 1, np.int32)
-    np.cumsum(lengths, out=offsets[1:])
-    array = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), items)
-    return Column(data_type, array=array.cast(data_type))
-
-
-def union_lists(argument: Column, codes: Indices, groups: int, data_type: pa.DataType) -> Column:
+def union(rows: GroupedRows) -> Column:
     """Return the distinct values of all lists of each group."""
-    assert argument.array is not None
-    lists = argument.array
-    parents = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)
-    return distinct_lists(from_arrow(pc.list_flatten(lists)), codes[parents], groups, data_type)
+    return distinct(rows.unnested())
 
 
-def extreme_by_rank(argument: Column, codes: Indices, groups: int, call: AggregateCall) -> Column:
+def extreme(rows: GroupedRows) -> Column:
     """Return MIN or MAX of values that are not held as numbers: strings by code point, wide decimals."""
-    valid = argument.validity()
-    if valid is not None:
-        kept = np.flatnonzero(valid)
-        argument, codes = argument.take(kept), codes[kept]
+    call, groups = rows.call, rows.groups
+    rows = rows.known()
+    (argument,), codes = rows.columns, rows.codes
     ranks, ordered = ranked(argument)
     smallest = call.function == "min"
     best = np.full(groups, len(ordered) if smallest else -1, np.int64)

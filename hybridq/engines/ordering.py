@@ -102,6 +102,12 @@ def combined(keys: Sequence[OrderedKey]) -> tuple[list[Indices], list[int]]:
     return found, bits
 
 
+def order_of(columns: Sequence[Column], keys: Sequence[SortKey]) -> Indices:
+    """Return the stable order of rows by columns, in the directions of the keys (whose expressions do not matter)."""
+    ordered = [part for column, key in zip(columns, keys, strict=True) for part in _ordered(column, key)]
+    return _order(*combined(ordered), columns[0].rows)
+
+
 def sort_indices(frame: CpuFrame, keys: Sequence[SortKey]) -> Indices:
     """Return the stable order of a compact frame's rows."""
     columns, bits = combined(ordered_keys(frame, keys))

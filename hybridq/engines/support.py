@@ -9,8 +9,9 @@ from __future__ import annotations
 import pyarrow as pa
 
 from hybridq.engines.gpu import support as gpu
+from hybridq.plan.aggregates import FINAL_FUNCTIONS, PARTIALS
 from hybridq.plan.expressions import AggregateCall, Call, Expression
-from hybridq.plan.functions import AGGREGATES, FUNCTIONS
+from hybridq.plan.functions import FUNCTIONS
 from hybridq.topology import Kind
 
 NAMES = {"cpu": "the CPU engine", "gpu": "the GPU engine"}
@@ -23,7 +24,7 @@ def expression_lacking(kind: Kind, expression: Expression) -> str | None:
     >>> expression_lacking("cpu", Call(pa.string(), "soundex", (Column(pa.string(), "t.x"),)))
     'the CPU engine has no function soundex'
     """
-    if isinstance(expression, Call):
+    if isinstance(expression, Call) and not (kind == "cpu" and expression.function in FINAL_FUNCTIONS):
         function = FUNCTIONS.get(expression.function)
         if function is None or not (function.cpu if kind == "cpu" else function.gpu):
             return f"{NAMES[kind]} has no function {expression.function}"
@@ -32,8 +33,8 @@ def expression_lacking(kind: Kind, expression: Expression) -> str | None:
 
 def aggregate_lacking(kind: Kind, call: AggregateCall) -> str | None:
     """Tell why an engine does not compute an aggregate, in its partial form; ``None``: it does."""
-    aggregate = AGGREGATES.get(call.function)
-    if aggregate is None or not (aggregate.cpu if kind == "cpu" else aggregate.gpu):
+    aggregate = PARTIALS.get(call.function)
+    if aggregate is None or (kind == "gpu" and not aggregate.gpu):
         return f"{NAMES[kind]} has no aggregate {call.function}"
     return gpu.aggregate_lacking(call) if kind == "gpu" else None
 

@@ -19,7 +19,7 @@ from hybridq.frontend.builder_types import (
     retyped,
 )
 from hybridq.frontend.coercion import common_type_of, exact, membership
-from hybridq.frontend.construction import aggregate_type
+from hybridq.plan.aggregates import aggregate_type
 from hybridq.plan.expressions import Call, Case, Cast, Column, Expression, Literal
 from hybridq.plan.functions import ARITHMETIC, COMPARISONS, DATE_PARTS, result_type
 
@@ -347,7 +347,8 @@ class _Aggregate(Expr):
         argument = None if self.argument is None else self.argument.bind(_NoAggregates(scope))
         if argument is not None:
             argument = aggregable(self.function, argument)
-        return scope.aggregate(self.function, argument, aggregate_type(self.function, argument, None), self.distinct)
+        data_type = aggregate_type(self.function, () if argument is None else (argument.type,))
+        return scope.aggregate(self.function, argument, data_type, self.distinct)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from decimal import Decimal
 
 import pyarrow as pa
 
-from hybridq.errors import PlanFormatError, Unsupported
 from hybridq.frontend.coercion import cast_to
 from hybridq.plan.expressions import (
     Call,
@@ -23,7 +22,7 @@ from hybridq.plan.expressions import (
 from hybridq.plan.functions import common_type
 from hybridq.plan.naming import expression_name, unique_name
 from hybridq.plan.nodes import Join, JoinKind, Limit, Node, Project
-from hybridq.types import average_type, is_decimal, is_floating, is_integer, sum_type
+from hybridq.types import is_decimal, is_floating, is_integer
 
 
 def join_node(
@@ -132,27 +131,3 @@ def limit_node(node: Node, offset: int, count: int | None) -> Limit:
 def is_true(expression: Expression) -> bool:
     """Tell whether the expression is the constant TRUE."""
     return isinstance(expression, Literal) and expression.value is True
-
-
-def aggregate_type(function: str, argument: Expression | None, declared: pa.DataType | None) -> pa.DataType:
-    """Return the type of an aggregate's result.
-
-    Raises
-    ------
-    Unsupported
-        If the function does not take such values.
-    """
-    if function == "count":
-        return pa.int64()
-    if argument is None:
-        raise PlanFormatError(f"the plan has {function} of nothing")
-    data_type = argument.type
-    if function in ("min", "max"):
-        return data_type
-    if not (is_decimal(data_type) or is_integer(data_type) or is_floating(data_type)):
-        raise Unsupported(f"{function} of values of type {data_type} is not supported")
-    if function == "sum":
-        return sum_type(data_type)
-    if declared is not None and is_decimal(declared) and is_decimal(data_type):
-        return declared
-    return average_type(data_type)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from hybridq.errors import Unsupported
+from hybridq.frontend.sql_aggregates import check_aggregates
 from hybridq.frontend.sql_errors import refuse_other_statements, translated
 from hybridq.frontend.sql_joins import join_notes
 from hybridq.frontend.substrait import plan_substrait
@@ -104,7 +105,9 @@ def _substrait(text: str, tables: Mapping[str, Schema]) -> tuple[bytes, list[Joi
         logical = frame.optimized_logical_plan()
         names = words | set(tables) | {field.name for schema in tables.values() for field in schema}
         notes = join_notes(frame.logical_plan().display_indent(), logical.display_indent(), names)
-        return Producer.to_substrait_plan(logical, context).encode(), notes
+        message = Producer.to_substrait_plan(logical, context).encode()
+        check_aggregates(logical, message)
+        return message, notes
     except Exception as error:  # DataFusion raises plain Exception for most failures
         raise translated(error, text, tables) from error
     except BaseException as error:

@@ -122,6 +122,7 @@ def _translate(message: Any, tables: Mapping[str, Schema], notes: JoinNotes) -> 
         # SQL's concat() skips NULLs, and || does not; DataFusion calls the latter str_concat.
         functions = {key: "concat_skipping_null" if name == "concat" else name for key, name in functions.items()}
     translator = RelationTranslator(tables, functions, notes)
+    translator.grouping_id = message.version.producer == "datafusion"
     if relations[0].WhichOneof("rel_type") == "root":
         relation = translator.translate(relations[0].root.input)
         names = tuple(relations[0].root.names)

@@ -47,6 +47,19 @@ class ExpressionTranslator:
     widened: set[str] = field(default_factory=set)
     subqueries: Subqueries = field(default_factory=Subqueries)
 
+    def condition(self, message: Any, fields: Fields) -> Expression:
+        """Convert an expression that rows are filtered by.
+
+        Raises
+        ------
+        PlanFormatError
+            It is no boolean.
+        """
+        predicate = self.translate(message, fields)
+        if not pa.types.is_boolean(predicate.type):
+            raise PlanFormatError(f"the plan filters by a value of type {predicate.type}")
+        return predicate
+
     def translate(self, message: Any, fields: Fields, depth: int = 0) -> Expression:
         """Convert a ``substrait.Expression`` over the given input.
 

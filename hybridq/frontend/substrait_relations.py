@@ -11,15 +11,12 @@ import pyarrow as pa
 
 from hybridq.errors import PlanFormatError, Unsupported
 from hybridq.frontend import set_operations
-from hybridq.frontend.construction import aggregate_type, is_true, join_node, limit_node
+from hybridq.frontend.construction import is_true, join_node, limit_node
+from hybridq.frontend.substrait_aggregates import AggregateTranslator
 from hybridq.frontend.substrait_expressions import ExpressionTranslator, column_at
 from hybridq.frontend.substrait_reads import read_table, read_values
 from hybridq.frontend.substrait_subqueries import JoinNotes, marked, subqueries_of
-from hybridq.frontend.substrait_values import arrow_type
 from hybridq.plan.expressions import (
-    AggregateCall,
-    Call,
-    Case,
     Column,
     Expression,
     Literal,
@@ -28,8 +25,8 @@ from hybridq.plan.expressions import (
     conjunction,
     conjuncts,
 )
-from hybridq.plan.naming import bounded, expression_name, unique_name
-from hybridq.plan.nodes import Aggregate, Filter, JoinKind, Node, Project, Sort
+from hybridq.plan.naming import expression_name, unique_name
+from hybridq.plan.nodes import Filter, JoinKind, Node, Project, Sort
 from hybridq.types import Schema, is_decimal, is_integer
 
 DEEPEST_PLAN = 150
@@ -55,7 +52,6 @@ _SETS = {
 }  # fmt: skip
 """Substrait's set operations; those named after the primary input and after multisets are the same for two inputs."""
 _SORTS = {1: (False, True), 2: (False, False), 3: (True, True), 4: (True, False)}
-_AGGREGATES = {"sum": "sum", "count": "count", "avg": "avg", "mean": "avg", "min": "min", "max": "max"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +81,7 @@ class RelationTranslator:
         self.notes = notes
         self.subqueries = self.expressions.subqueries
         self.scans: Counter[str] = Counter()
+        self.grouping_id = False
 
     def translate(self, message: Any, depth: int = 0) -> Relation:
         """Convert a ``substrait.Rel``.
@@ -151,18 +148,12 @@ class RelationTranslator:
 
     def _filter(self, body: Any, depth: int) -> Relation:
         relation = self.translate(body.input, depth)
-        predicate = self._condition(body.condition, relation.fields)
+        predicate = self.expressions.condition(body.condition, relation.fields)
         relation = Relation(self._with_marks(relation.node), relation.fields)
         # A producer that pushed a filter into its scan may repeat it above, in case the scan does not apply it.
         known = set(conjuncts(relation.node.predicate)) if isinstance(relation.node, Filter) else set()
         rest = conjunction(tuple(part for part in conjuncts(predicate) if part not in known and not is_true(part)))
         return relation if rest is None else Relation(Filter(relation.node, rest), relation.fields)
-
-    def _condition(self, message: Any, fields: Sequence[Column]) -> Expression:
-        predicate = self.expressions.translate(message, fields)
-        if not pa.types.is_boolean(predicate.type):
-            raise PlanFormatError(f"the plan filters by a value of type {predicate.type}")
-        return predicate
 
     def _project(self, body: Any, depth: int) -> Relation:
         relation = self.translate(body.input, depth)
@@ -200,7 +191,7 @@ class RelationTranslator:
         left = self.translate(body.left, depth)
         right = self._renamed(self.translate(body.right, depth), left.node)
         both = (*left.fields, *right.fields)
-        condition = self._condition(body.expression, both) if body.HasField("expression") else None
+        condition = self.expressions.condition(body.expression, both) if body.HasField("expression") else None
         if swapped:
             left, right = right, left
         mark = unique_name("mark", {*(item.name for side in (left, right) for item in side.node.schema)})
@@ -210,7 +201,7 @@ class RelationTranslator:
             fields = (*left.fields, Column(pa.bool_(), mark))
         relation = Relation(node, fields)
         if body.HasField("post_join_filter"):
-            predicate = self._condition(body.post_join_filter, relation.fields)
+            predicate = self.expressions.condition(body.post_join_filter, relation.fields)
             return Relation(Filter(node, predicate), relation.fields)
         return relation
 
@@ -261,81 +252,22 @@ class RelationTranslator:
 
     def _aggregate(self, body: Any, depth: int) -> Relation:
         relation = self.translate(body.input, depth)
-        if len(body.groupings) > 1:
-            raise Unsupported("grouping sets (ROLLUP, CUBE): not supported yet")
-        keys = [self.expressions.translate(expression, relation.fields) for expression in body.grouping_expressions]
-        references = list(body.groupings[0].expression_references) if body.groupings else []
-        if any(reference >= len(keys) for reference in references):
-            raise PlanFormatError("the plan groups by an expression that it does not have")
-        # The output has the grouping expressions in their order, whatever the order of the references.
-        keys = [key for ordinal, key in enumerate(keys) if ordinal in set(references)]
-        groups: dict[str, Expression] = {}
-        names: dict[Any, str] = {}
-        for key in keys:
-            if key not in names:
-                names[key] = unique_name(expression_name(key), groups)
-                groups[names[key]] = key
-                if is_decimal(key.type) and self.expressions.is_widened(key):
-                    self.expressions.widened.add(names[key])
-        fields = [Column(key.type, names[key]) for key in keys]
-        calls: dict[tuple[str, Expression | None, bool], AggregateCall] = {}
-        for measure in body.measures:
-            function, argument, data_type, distinct, wider = self._measure(measure, relation.fields)
-            identity = (function, argument, distinct)
-            if identity not in calls:
-                text = str(AggregateCall("", function, argument, data_type, distinct)).removesuffix(" AS ")
-                name = unique_name(bounded(text), {*groups, *(call.name for call in calls.values())})
-                calls[identity] = AggregateCall(name, function, argument, data_type, distinct)
-                if is_decimal(data_type) and (wider or self._reads_widened(argument)):
-                    self.expressions.widened.add(name)
-            fields.append(Column(calls[identity].type, calls[identity].name))
-        items = tuple(NamedExpression(name, key) for name, key in groups.items())
-        if not items and not calls:
-            raise PlanFormatError("the plan aggregates nothing")
-        return Relation(Aggregate(relation.node, items, tuple(calls.values())), tuple(fields))
-
-    def _measure(
-        self, message: Any, fields: Sequence[Column]
-    ) -> tuple[str, Expression | None, pa.DataType, bool, bool]:
-        body = message.measure
-        name = self.expressions.name_of(body.function_reference)
-        function = _AGGREGATES.get(name)
-        if function is None:
-            raise Unsupported(f"the aggregate function {name} is not supported")
-        if body.phase not in (0, 3):
-            raise Unsupported("a plan with partial aggregates is not supported: give the whole aggregate")
-        if any(part.WhichOneof("arg_type") != "value" for part in body.arguments):
-            raise Unsupported(f"the aggregate function {name} with options is not supported")
-        arguments = [self.expressions.translate(part.value, fields) for part in body.arguments]
-        distinct = body.invocation == 2 and function not in ("min", "max")
-        if function == "count":
-            argument = _counted(arguments, distinct)
-        elif len(arguments) == 1:
-            argument = arguments[0]
-        else:
-            raise Unsupported(f"{name} of {len(arguments)} arguments is not supported")
-        if message.HasField("filter"):
-            condition = self._condition(message.filter, fields)
-            value = argument if argument is not None else Literal(pa.int64(), 1)
-            argument = Case(value.type, ((condition, value),), Literal(value.type, None))
-        declared = arrow_type(body.output_type) if body.HasField("output_type") else None
-        data_type = aggregate_type(function, argument, declared)
-        # DataFusion does not write the type that it assumes for a sum, which has fewer digits.
-        wider = function == "sum" and data_type != declared
-        return function, argument, data_type, distinct, wider
-
-    def _reads_widened(self, argument: Expression | None) -> bool:
-        return argument is not None and self.expressions.is_widened(argument)
+        translator = AggregateTranslator(self.expressions, self._sort_keys, self.grouping_id)
+        return Relation(*translator.translate(body, relation.node, relation.fields))
 
     def _sort(self, body: Any, depth: int) -> Relation:
         relation = self.translate(body.input, depth)
+        keys = self._sort_keys(body.sorts, relation.fields)
+        return Relation(Sort(relation.node, keys), relation.fields) if keys else relation
+
+    def _sort_keys(self, messages: Sequence[Any], fields: Sequence[Column]) -> tuple[SortKey, ...]:
         keys = []
-        for item in body.sorts:
+        for item in messages:
             if item.WhichOneof("sort_kind") != "direction" or item.direction not in _SORTS:
                 raise Unsupported("sorting by clusters, or by a comparison function, is not supported")
             descending, nulls_first = _SORTS[item.direction]
-            keys.append(SortKey(self.expressions.translate(item.expr, relation.fields), descending, nulls_first))
-        return Relation(Sort(relation.node, tuple(keys)), relation.fields) if keys else relation
+            keys.append(SortKey(self.expressions.translate(item.expr, fields), descending, nulls_first))
+        return tuple(keys)
 
     def _fetch(self, body: Any, depth: int) -> Relation:
         relation = self.translate(body.input, depth)
@@ -351,18 +283,3 @@ class RelationTranslator:
             raise PlanFormatError(f"{clause} {value.value} is negative")
         rows: int | None = value.value
         return rows
-
-
-def _counted(arguments: Sequence[Expression], distinct: bool) -> Expression | None:
-    """Return what COUNT counts: ``None`` for all rows, else an expression that is NULL for rows left out."""
-    if len(arguments) > 1:
-        if distinct:
-            raise Unsupported("COUNT(DISTINCT a, b) is not supported yet")
-        tests = tuple(Call(pa.bool_(), "is_not_null", (argument,)) for argument in arguments)
-        one = Literal(pa.int64(), 1)
-        return Case(one.type, ((Call(pa.bool_(), "and", tests), one),), Literal(one.type, None))
-    if not arguments:
-        return None
-    argument = arguments[0]
-    constant = isinstance(argument, Literal) and argument.value is not None
-    return None if constant and not distinct else argument

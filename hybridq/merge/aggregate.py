@@ -8,8 +8,9 @@ import pyarrow as pa
 
 from hybridq.engines.cpu import CpuEngine
 from hybridq.errors import CastFailed, NumericOverflow
+from hybridq.merge.grouping_sets import nothing
 from hybridq.physical.pipeline import AggregateMerge
-from hybridq.plan.expressions import Cast, Column, NamedExpression
+from hybridq.plan.expressions import Call, Cast, Column, Expression, NamedExpression
 from hybridq.types import Field, Schema, to_arrow_schema
 
 
@@ -35,7 +36,7 @@ def merge_partials(merge: AggregateMerge, partials: Sequence[pa.Table]) -> pa.Ta
     schema = merge.partial_schema
     types = {field.name: field.type for field in schema}
     engine = CpuEngine()
-    table = pa.concat_tables([to_arrow_schema(schema).empty_table(), *partials])
+    table = pa.concat_tables([to_arrow_schema(schema).empty_table(), *nothing(engine, merge), *partials])
     groups = [NamedExpression(name, Column(types[name], name)) for name in merge.groups]
     return engine.to_arrow(engine.aggregate(engine.from_arrow(table), groups, merge.aggregates), schema)
 
@@ -69,7 +70,7 @@ def _raise_overflow(engine: CpuEngine, merge: AggregateMerge, partial: pa.Table)
     merged = {call.name for call in merge.aggregates if call.function == "sum"}
     for item in merge.final:
         expression = item.expression
-        if not (isinstance(expression, Cast) and str(expression.operand) in merged):
+        if not (isinstance(expression, Cast) and _is_sum(expression.operand, merged)):
             continue
         try:
             engine.project(frame, [item])
@@ -77,3 +78,10 @@ def _raise_overflow(engine: CpuEngine, merge: AggregateMerge, partial: pa.Table)
             raise NumericOverflow(
                 f"{item.name} does not fit {expression.type}: cast its argument to DECIMAL or DOUBLE"
             ) from error
+
+
+def _is_sum(expression: Expression, merged: set[str]) -> bool:
+    """Tell whether an expression is a merged sum, or the sum of a list of distinct values."""
+    if isinstance(expression, Call):
+        return expression.function == "aggregate_list" and expression.options == ("sum",)
+    return str(expression) in merged

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Protocol
 
 import pyarrow as pa
 
 from hybridq.errors import Unsupported
-from hybridq.plan.expressions import AggregateCall, Call, Cast, Column, Expression, Literal, NamedExpression
+from hybridq.plan.aggregates import AGGREGATES, PARTIALS
+from hybridq.plan.expressions import AggregateCall, Call, Case, Cast, Column, Expression, Literal, NamedExpression
 from hybridq.types import MAX_DECIMAL_DIGITS, is_integer, sum_type
 
 COUNT_TYPE = pa.int64()
+REAL = pa.float64()
+MOMENTS_TYPE = pa.struct([("count", COUNT_TYPE), ("pivot", REAL), ("mean", REAL), ("m2", REAL)])
+COMOMENTS_TYPE = pa.struct(
+    [("count", COUNT_TYPE)]
+    + [(f"{part}_{variable}", REAL) for variable in "yx" for part in ("pivot", "mean", "m2")]
+    + [("c", REAL)]
+)
+HASHES_TYPE = pa.list_(pa.int64())
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,20 +53,61 @@ def wide_sum_type(argument: pa.DataType) -> pa.DataType:
     return pa.decimal128(MAX_DECIMAL_DIGITS, 0) if is_integer(argument) else sum_type(argument)
 
 
+class _Columns(Protocol):
+    """Gives the merged columns that a final expression is made of."""
+
+    def column(
+        self,
+        function: str,
+        argument: Expression | None,
+        data_type: pa.DataType,
+        further: tuple[Expression, ...] = (),
+        options: tuple[str, ...] = (),
+    ) -> Expression:
+        """Return a partial aggregate, merged."""
+
+
 @dataclass(slots=True)
 class _Partials:
     """Partial columns collected so far, each once."""
 
-    calls: dict[tuple[str, Expression | None, pa.DataType], str] = field(default_factory=dict)
+    calls: dict[AggregateCall, str] = field(default_factory=dict)
 
-    def column(self, function: str, argument: Expression | None, data_type: pa.DataType) -> Column:
-        """Return the column of a partial aggregate, adding it where it is new."""
-        key = (function, argument, data_type)
-        name = self.calls.setdefault(key, f"{function}:{len(self.calls)}")
-        return Column(data_type, name)
+    def add(self, call: AggregateCall) -> Column:
+        """Return the column of a partial aggregate (whose name is left empty), adding it where it is new."""
+        name = self.calls.setdefault(call, f"{call.function}:{len(self.calls)}")
+        return Column(call.type, name)
+
+    def column(
+        self,
+        function: str,
+        argument: Expression | None,
+        data_type: pa.DataType,
+        further: tuple[Expression, ...] = (),
+        options: tuple[str, ...] = (),
+    ) -> Expression:
+        return self.add(AggregateCall("", function, argument, data_type, further=further, options=options))
 
 
-MERGE_FUNCTIONS = {"sum": "sum", "count": "sum", "min": "min", "max": "max", "distinct": "union"}
+@dataclass(frozen=True, slots=True)
+class _OfDistinct:
+    """Partial columns computed at the end, from the list of a group's distinct values."""
+
+    values: Column
+
+    def column(
+        self,
+        function: str,
+        argument: Expression | None,
+        data_type: pa.DataType,
+        further: tuple[Expression, ...] = (),
+        options: tuple[str, ...] = (),
+    ) -> Expression:
+        if further or options:
+            raise Unsupported(f"DISTINCT with {function} of several arguments is not supported")
+        if function == "count":
+            return Call(COUNT_TYPE, "list_length", (self.values,))
+        return Call(data_type, "aggregate_list", (self.values,), (function,))
 
 
 def decompose(calls: Sequence[AggregateCall]) -> Decomposition:
@@ -85,38 +137,192 @@ def decompose(calls: Sequence[AggregateCall]) -> Decomposition:
     partials = _Partials()
     final = tuple(NamedExpression(call.name, _final(call, partials)) for call in calls)
     partial, merge = [], []
-    for (function, argument, data_type), name in partials.calls.items():
-        partial.append(AggregateCall(name, function, argument, data_type))
-        merge.append(AggregateCall(name, MERGE_FUNCTIONS[function], Column(data_type, name), data_type))
+    for call, name in partials.calls.items():
+        partial.append(replace(call, name=name))
+        merged = Column(call.type, name)
+        merge.append(
+            AggregateCall(name, PARTIALS[call.function].merge, merged, call.type, call.distinct, options=call.options)
+        )
     return Decomposition(tuple(partial), tuple(merge), final)
 
 
 def _final(call: AggregateCall, partials: _Partials) -> Expression:
     """Register the partials of one aggregate and return its final expression over their merged columns."""
-    argument = call.argument
-    if argument is None:
+    function = AGGREGATES.get(call.function)
+    if function is None:
+        raise Unsupported(f"aggregate function {call.function} is not supported")
+    if call.argument is None:
         if call.function != "count":
             raise Unsupported(f"aggregate {call} has no argument: only COUNT(*) may go without")
         return _count(partials, None)
-    if call.distinct and call.function not in ("min", "max"):
-        if call.function != "count":
-            raise Unsupported(f"aggregate {call} is not supported: DISTINCT works in COUNT, MIN and MAX only so far")
-        distinct = partials.column("distinct", argument, pa.list_(argument.type))
-        return Call(COUNT_TYPE, "list_length", (distinct,))
-    if call.function in ("min", "max"):
-        return partials.column(call.function, argument, argument.type)
-    if call.function == "count":
-        return _count(partials, argument)
-    if call.function == "sum":
-        wide = wide_sum_type(argument.type)
-        column = partials.column("sum", argument, wide)
-        return column if wide == call.type else Cast(call.type, column)
-    if call.function == "avg":
-        total = partials.column("sum", argument, wide_sum_type(argument.type))
-        return Call(call.type, "average", (total, partials.column("count", argument, COUNT_TYPE)))
-    raise Unsupported(f"aggregate function {call.function} is not supported: use sum, count, avg, min or max")
+    if call.function in _COLLECTING:
+        return _COLLECTING[call.function](call, partials)
+    columns: _Columns = partials
+    if call.distinct and function.repeats:
+        columns = _OfDistinct(_distinct(call, call.argument, partials))
+        if call.function == "count":
+            return columns.column("count", None, COUNT_TYPE)
+    return _FINALS[call.function](call, call.argument, columns)
 
 
-def _count(partials: _Partials, argument: Expression | None) -> Expression:
+def _distinct(call: AggregateCall, argument: Expression, partials: _Partials) -> Column:
+    if not call.further:
+        return partials.add(AggregateCall("", "distinct", argument, pa.list_(argument.type)))
+    if call.function != "count":
+        if all(isinstance(value, Literal) for value in call.further):
+            # A fraction: the same for all rows.
+            return partials.add(AggregateCall("", "distinct", argument, pa.list_(argument.type)))
+        raise Unsupported(f"aggregate {call} is not supported: DISTINCT with several arguments works in COUNT only")
+    fields = [(str(index), value.type) for index, value in enumerate((argument, *call.further))]
+    values = pa.list_(pa.struct(fields))
+    return partials.add(AggregateCall("", "distinct", argument, values, further=call.further))
+
+
+# --- functions of what is counted and summed -----------------------------------------------------------------------
+
+
+def _count(columns: _Columns, argument: Expression | None) -> Expression:
     """Return a count that is 0, not NULL, where no chunk contributed."""
-    return Call(COUNT_TYPE, "coalesce", (partials.column("count", argument, COUNT_TYPE), Literal(COUNT_TYPE, 0)))
+    return Call(COUNT_TYPE, "coalesce", (columns.column("count", argument, COUNT_TYPE), Literal(COUNT_TYPE, 0)))
+
+
+def _counted(call: AggregateCall, argument: Expression, columns: _Columns) -> Expression:
+    if call.further:
+        # Rows count where no argument is NULL.
+        tests = tuple(Call(pa.bool_(), "is_not_null", (value,)) for value in (argument, *call.further))
+        one = Literal(COUNT_TYPE, 1)
+        argument = Case(COUNT_TYPE, ((Call(pa.bool_(), "and", tests), one),), Literal(COUNT_TYPE, None))
+    return _count(columns, argument)
+
+
+def _sum(call: AggregateCall, argument: Expression, columns: _Columns) -> Expression:
+    wide = wide_sum_type(argument.type)
+    column = columns.column("sum", argument, wide)
+    return column if wide == call.type else Cast(call.type, column)
+
+
+def _average(call: AggregateCall, argument: Expression, columns: _Columns) -> Expression:
+    total = columns.column("sum", argument, wide_sum_type(argument.type))
+    return Call(call.type, "average", (total, columns.column("count", argument, COUNT_TYPE)))
+
+
+def _itself(partial: str) -> _Final:
+    def final(call: AggregateCall, argument: Expression, columns: _Columns) -> Expression:
+        return columns.column(partial, argument, argument.type)
+
+    return final
+
+
+# --- statistics ----------------------------------------------------------------------------------------------------
+
+
+def _real(argument: Expression) -> Expression:
+    return argument if argument.type == REAL else Cast(REAL, argument)
+
+
+def _moment(call: AggregateCall, argument: Expression, columns: _Columns) -> Expression:
+    state = columns.column("moments", _real(argument), MOMENTS_TYPE)
+    return Call(call.type, "moment", (state,), (call.function,))
+
+
+def _comoment(call: AggregateCall, argument: Expression, columns: _Columns) -> Expression:
+    (other,) = call.further
+    state = columns.column("comoments", _real(argument), COMOMENTS_TYPE, (_real(other),))
+    return Call(call.type, "comoment", (state,), (call.function,))
+
+
+def _quantile(call: AggregateCall, argument: Expression, columns: _Columns) -> Expression:
+    kind = {"quantile_cont": "interpolated", "quantile_disc": "picked", "median": "middle"}[call.function]
+    fraction = Fraction(1, 2)
+    if call.further:
+        (given,) = call.further
+        if not isinstance(given, Literal) or given.value is None or not 0 <= given.value <= 1:
+            raise Unsupported(f"{call.text} needs a constant from 0 to 1 as its fraction")
+        # The number as it was written: 0.7 is seven tenths.
+        fraction = Fraction(str(given.value))
+    if call.order and call.order[0].descending:
+        fraction = 1 - fraction
+    values = pa.list_(pa.struct([("value", argument.type), ("count", COUNT_TYPE)]))
+    return Call(call.type, "quantile", (columns.column("tally", argument, values),), (kind, str(fraction)))
+
+
+def _estimate(call: AggregateCall, argument: Expression, columns: _Columns) -> Expression:
+    return Call(call.type, "estimate_distinct", (columns.column("hashes", argument, HASHES_TYPE),))
+
+
+# --- functions of rows in order ------------------------------------------------------------------------------------
+
+
+def _row_type(argument: Expression, call: AggregateCall) -> pa.DataType:
+    keys = [(f"key {index}", key.expression.type) for index, key in enumerate(call.order)]
+    return pa.struct([("value", argument.type), *keys])
+
+
+def _directions(call: AggregateCall) -> tuple[str, ...]:
+    return tuple(
+        f"{'descending' if key.descending else 'ascending'} nulls {'first' if key.nulls_first else 'last'}"
+        for key in call.order
+    )
+
+
+def _rows(call: AggregateCall, partials: _Partials) -> Expression:
+    """Return a group's values as a list, in order."""
+    argument, order = call.argument, call.order
+    assert argument is not None
+    if call.distinct:
+        if any(key.expression != argument for key in order):
+            raise Unsupported(f"{call.text} is not supported: with DISTINCT, order by the argument itself")
+        # One order is as good as another, but it must not depend on the chunks.
+        directions = _directions(call)[:1] or ("ascending nulls last",)
+        order = ()
+    else:
+        directions = _directions(call)
+    bare = replace(call, order=order)
+    state = partials.add(
+        AggregateCall(
+            "", "collect", argument, pa.list_(_row_type(argument, bare)), call.distinct,
+            further=tuple(key.expression for key in order), condition=call.condition,
+        )
+    )  # fmt: skip
+    return Call(pa.list_(argument.type), "ordered_values", (state,), directions)
+
+
+def _text(call: AggregateCall, partials: _Partials) -> Expression:
+    (separator,) = call.further
+    if not isinstance(separator, Literal):
+        raise Unsupported(f"{call.text} needs a constant separator")
+    assert call.argument is not None
+    known = Call(pa.bool_(), "is_not_null", (call.argument,))
+    return Call(call.type, "join_text", (_rows(replace(call, further=(), condition=known), partials), separator))
+
+
+def _chosen(partial: str) -> Callable[[AggregateCall, _Partials], Expression]:
+    def final(call: AggregateCall, partials: _Partials) -> Expression:
+        assert call.argument is not None
+        condition = call.condition
+        if not AGGREGATES[call.function].takes_null:
+            condition = Call(pa.bool_(), "is_not_null", (call.argument,))
+        keys = tuple(key.expression for key in call.order)
+        row = _row_type(call.argument, call)
+        bare = AggregateCall("", partial, call.argument, row, further=keys, condition=condition)
+        state = partials.add(replace(bare, options=_directions(call)))
+        return Call(call.type, "row_value", (state,))
+
+    return final
+
+
+_Final = Callable[[AggregateCall, Expression, _Columns], Expression]
+
+_FINALS: Mapping[str, _Final] = {
+    "count": _counted, "sum": _sum, "avg": _average,
+    "min": _itself("min"), "max": _itself("max"), "bool_and": _itself("min"), "bool_or": _itself("max"),
+    "bit_and": _itself("bit_and"), "bit_or": _itself("bit_or"), "bit_xor": _itself("bit_xor"),
+    **dict.fromkeys(("var_samp", "var_pop", "stddev_samp", "stddev_pop"), _moment),
+    **dict.fromkeys((name for name in AGGREGATES if name.startswith(("covar_", "corr", "regr_"))), _comoment),
+    "median": _quantile, "quantile_cont": _quantile, "quantile_disc": _quantile, "approx_distinct": _estimate,
+}  # fmt: skip
+
+_COLLECTING: Mapping[str, Callable[[AggregateCall, _Partials], Expression]] = {
+    "array_agg": _rows, "string_agg": _text,
+    "first_value": _chosen("first"), "last_value": _chosen("last"), "any_value": _chosen("first"),
+}  # fmt: skip

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from hybridq.plan.expressions import AggregateCall, Expression, NamedExpression, SortKey
-from hybridq.plan.nodes import JoinKind, ScanColumn
+from hybridq.plan.nodes import GroupingSets, JoinKind, ScanColumn
 from hybridq.types import Schema
 
 # --- input ---------------------------------------------------------------------------------------------------------
@@ -172,11 +172,24 @@ Step = FilterStep | ProjectStep | ProbeStep
 
 @dataclass(frozen=True, slots=True)
 class PartialAggregateSink:
-    """One row a group of this chunk, aggregates in partial form (``hybridq.physical.decompose``)."""
+    """One row a group of this chunk, aggregates in partial form (``hybridq.physical.decompose``).
+
+    Attributes
+    ----------
+    groups : tuple of NamedExpression
+    aggregates : tuple of AggregateCall
+    schema : Schema
+    sets : GroupingSets or None
+        Rows are grouped by all groups once; the sets are then made of those partial results by ``merge``.
+    merge : tuple of AggregateCall
+        How partial results are merged, as in ``AggregateMerge``. Only with ``sets``.
+    """
 
     groups: tuple[NamedExpression, ...]
     aggregates: tuple[AggregateCall, ...]
     schema: Schema
+    sets: GroupingSets | None = None
+    merge: tuple[AggregateCall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,18 +297,21 @@ class AggregateMerge:
     Attributes
     ----------
     groups : tuple of str
-        Key columns of the partials.
+        Key columns of the partials; with ``sets``, the number of the set is the last of them.
     aggregates : tuple of AggregateCall
         How to merge each partial column (arguments are ``Column`` of the partial schema).
     final : tuple of NamedExpression
         Group keys and aggregates in final form, over the merged columns.
     partial_schema : Schema
+    sets : GroupingSets or None
+        An empty one among them has a row even when there is no partial result.
     """
 
     groups: tuple[str, ...]
     aggregates: tuple[AggregateCall, ...]
     final: tuple[NamedExpression, ...]
     partial_schema: Schema
+    sets: GroupingSets | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ from hybridq.physical.pipeline import (
 from hybridq.physical.units import KeyRanges, alignment_overhead, surviving_units
 from hybridq.plan import nodes
 from hybridq.plan.cardinality import Estimator
-from hybridq.plan.expressions import Column, Expression, Literal, NamedExpression, columns_of
+from hybridq.plan.expressions import Column, Expression, Literal, NamedExpression, columns_of, columns_of_call
 from hybridq.plan.selectivity import value_width
 from hybridq.types import Field, Schema
 
@@ -161,11 +161,14 @@ class _Planner:
         pipeline = self._as_input(self.lower(node.input))
         parts = decompose(node.aggregates)
         group_fields = tuple(Field(item.name, item.expression.type) for item in node.groups)
+        if node.sets is not None:
+            group_fields += (Field(node.sets.name, nodes.SET_NUMBER_TYPE),)
         partial_schema = group_fields + tuple(Field(call.name, call.type) for call in parts.partial)
         group_names = tuple(field.name for field in group_fields)
-        sink = PartialAggregateSink(node.groups, parts.partial, partial_schema)
+        merging = parts.merge if node.sets is not None else ()
+        sink = PartialAggregateSink(node.groups, parts.partial, partial_schema, node.sets, merging)
         final = fragments.identity(group_fields) + parts.final
-        merge = AggregateMerge(group_names, parts.merge, final, partial_schema)
+        merge = AggregateMerge(group_names, parts.merge, final, partial_schema, node.sets)
         return OpenMerge(pipeline, sink, merge, node.schema, *self._estimate(node))
 
     @lower.register
@@ -382,9 +385,8 @@ def _prune_source(source: TableSource | StageSource, needed: frozenset[str]) -> 
 def _sink_columns(sink: Sink) -> frozenset[str]:
     """Return the columns that a sink reads."""
     if isinstance(sink, PartialAggregateSink):
-        expressions = [item.expression for item in sink.groups]
-        expressions += [call.argument for call in sink.aggregates if call.argument is not None]
-        return frozenset().union(*(columns_of(expression) for expression in expressions))
+        keys = (columns_of(item.expression) for item in sink.groups)
+        return frozenset().union(*keys, *map(columns_of_call, sink.aggregates))
     needed = fragments.names(sink.schema)
     if isinstance(sink, TopKSink | SortedRunSink):
         needed = needed.union(*(columns_of(key.expression) for key in sink.keys))

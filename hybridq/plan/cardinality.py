@@ -154,10 +154,10 @@ class Estimator:
 
     @_rows_of.register
     def _(self, node: nodes.Aggregate) -> float:
-        rows, groups = self.rows(node.input), 1.0
-        for item in node.groups:
-            groups *= max(self.expression_profile(node.input, item.expression).distinct, 1.0)
-        return min(groups, rows) if node.groups else 1.0
+        rows = self.rows(node.input)
+        distinct = [max(self.expression_profile(node.input, item.expression).distinct, 1.0) for item in node.groups]
+        sets = (tuple(range(len(distinct))),) if node.sets is None else node.sets.members
+        return sum(min(math.prod(distinct[index] for index in members), rows) if members else 1.0 for members in sets)
 
     @_rows_of.register
     def _(self, node: nodes.Join) -> float:
@@ -273,6 +273,8 @@ class Estimator:
                     profile = self.expression_profile(node.input, call.argument)
                     return replace(profile, distinct=max(min(profile.distinct, rows), 1.0))
                 return unknown_profile(call.type, value_width(call.type), rows)
+        if node.sets is not None and node.sets.name == column:
+            return unknown_profile(nodes.SET_NUMBER_TYPE, value_width(nodes.SET_NUMBER_TYPE), len(node.sets.members))
         raise KeyError(column)
 
     @_profile_of.register

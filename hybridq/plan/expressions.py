@@ -212,14 +212,23 @@ class AggregateCall:
     name : str
         Name of the output column.
     function : str
-        In plans: ``sum``, ``count``, ``avg``, ``min``, ``max``. In the partial form that engines compute there are also
-        ``distinct`` (the list of distinct non-NULL values) and ``union`` (the merge of such lists), and no ``avg``.
+        In plans one of ``hybridq.plan.aggregates.AGGREGATES``; in the partial and merging forms that engines compute
+        one of ``hybridq.plan.aggregates.PARTIALS``.
     argument : Expression or None
         ``None`` only for ``count``: COUNT(*).
     type : pyarrow.DataType
         Type of the result.
     distinct : bool
         Aggregate distinct values only.
+    further : tuple of Expression
+        Arguments after the first: the other variable of CORR, the separator of STRING_AGG, the fraction of a quantile.
+    order : tuple of SortKey
+        The order in which values are taken, where the function depends on it. In plans only: partial forms have the
+        keys among ``further`` and their directions in ``options``.
+    condition : Expression or None
+        FILTER (WHERE ...), for functions that take NULLs; for all others it is a CASE around the argument.
+    options : tuple of str
+        Constant modifiers of partial forms.
     """
 
     name: str
@@ -227,12 +236,36 @@ class AggregateCall:
     argument: Expression | None
     type: pa.DataType
     distinct: bool = False
+    further: tuple[Expression, ...] = ()
+    order: tuple[SortKey, ...] = ()
+    condition: Expression | None = None
+    options: tuple[str, ...] = ()
+
+    @property
+    def expressions(self) -> tuple[Expression, ...]:
+        """Return all expressions of the call: arguments, keys of its order, condition."""
+        first = () if self.argument is None else (self.argument,)
+        last = () if self.condition is None else (self.condition,)
+        return (*first, *self.further, *(key.expression for key in self.order), *last)
+
+    def with_expressions(self, expressions: tuple[Expression, ...]) -> AggregateCall:
+        """Return the same call over other expressions, given in the order of ``expressions``."""
+        rest = list(expressions)
+        argument = rest.pop(0) if self.argument is not None else None
+        condition = rest.pop() if self.condition is not None else None
+        further = tuple(rest[: len(self.further)])
+        keys = rest[len(self.further) :]
+        order = tuple(replace(key, expression=new) for key, new in zip(self.order, keys, strict=True))
+        return replace(self, argument=argument, further=further, order=order, condition=condition)
 
     @property
     def text(self) -> str:
         """Return the call as written, without its name."""
-        argument = "*" if self.argument is None else str(self.argument)
-        return f"{self.function}({'DISTINCT ' if self.distinct else ''}{argument})"
+        first = "*" if self.argument is None else str(self.argument)
+        arguments = ", ".join([*self.options, first, *map(str, self.further)])
+        order = f" ORDER BY {', '.join(map(str, self.order))}" if self.order else ""
+        where = "" if self.condition is None else f" FILTER (WHERE {self.condition})"
+        return f"{self.function}({'DISTINCT ' if self.distinct else ''}{arguments}{order}){where}"
 
     def __str__(self) -> str:
         text = self.text
@@ -268,6 +301,11 @@ def substitute(expression: Expression, values: Mapping[str, Expression]) -> Expr
     if all(new is old for new, old in zip(changed, children, strict=True)):
         return expression
     return expression.with_children(changed)
+
+
+def columns_of_call(call: AggregateCall) -> frozenset[str]:
+    """Return the names of the columns that an aggregate reads."""
+    return frozenset().union(*(columns_of(expression) for expression in call.expressions))
 
 
 def columns_of(expression: Expression) -> frozenset[str]:

@@ -56,22 +56,6 @@ class Function:
     gpu: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Aggregate:
-    """An aggregate function as engines compute it on one chunk: in plans, or in partial form.
-
-    Attributes
-    ----------
-    name : str
-    cpu, gpu : bool
-        Which engines have it.
-    """
-
-    name: str
-    cpu: bool = True
-    gpu: bool = True
-
-
 def decimal(precision: int, scale: int) -> pa.DataType:
     """Return a decimal type, its digits capped at 38.
 
@@ -225,21 +209,6 @@ BY_SUBSTRAIT_NAME: Mapping[str, str] = MappingProxyType(
     {alias: function.name for function in FUNCTIONS.values() for alias in function.aliases}
 )
 """Names in plans by names in Substrait."""
-
-AGGREGATES: Mapping[str, Aggregate] = MappingProxyType(
-    {
-        aggregate.name: aggregate
-        for aggregate in (
-            Aggregate("sum"),
-            Aggregate("count"),
-            Aggregate("min"),
-            Aggregate("max"),
-            Aggregate("distinct"),
-            Aggregate("union"),
-        )
-    }
-)
-"""Every aggregate that engines compute (see ``hybridq.physical.decompose`` for what they are made of), by name."""
 
 COMPARISONS = frozenset({"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"}) | frozenset(
     {"is_distinct_from", "is_not_distinct_from"}

@@ -218,6 +218,28 @@ class Join(Node):
         return f"Join {self.kind} ON {keys or 'TRUE'}{residual}{' NULL-AWARE' if self.null_aware else ''}"
 
 
+SET_NUMBER_TYPE = pa.int32()
+"""Type of the column that tells which grouping set a row belongs to."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupingSets:
+    """The sets of groups that an Aggregate groups by.
+
+    Attributes
+    ----------
+    name : str
+        Output column (int32, after the groups) with the position of a row's set in ``members``: it tells a group that
+        is NULL from one that is not in the set, and equal sets apart.
+    members : tuple of tuple of int
+        For each set the positions of its groups, ascending. Groups that are not in a row's set are NULL there. An empty
+        set gives exactly one row, whatever the input.
+    """
+
+    name: str
+    members: tuple[tuple[int, ...], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Aggregate(Node):
     """One row a group (NULL is a key like any other); exactly one row when there are no ``groups``.
@@ -227,11 +249,14 @@ class Aggregate(Node):
     groups : tuple of NamedExpression
     aggregates : tuple of AggregateCall
         Empty: DISTINCT of the groups.
+    sets : GroupingSets or None
+        Group once for each set of groups, as GROUPING SETS, ROLLUP and CUBE do.
     """
 
     input: Node
     groups: tuple[NamedExpression, ...]
     aggregates: tuple[AggregateCall, ...]
+    sets: GroupingSets | None = None
 
     @property
     def inputs(self) -> tuple[Node, ...]:
@@ -240,16 +265,21 @@ class Aggregate(Node):
     @property
     def schema(self) -> Schema:
         keys = tuple(Field(item.name, item.expression.type) for item in self.groups)
-        return keys + tuple(Field(call.name, call.type) for call in self.aggregates)
+        number = () if self.sets is None else (Field(self.sets.name, SET_NUMBER_TYPE),)
+        return keys + number + tuple(Field(call.name, call.type) for call in self.aggregates)
 
     def with_inputs(self, inputs: tuple[Node, ...]) -> Node:
         (child,) = inputs
-        return Aggregate(child, self.groups, self.aggregates)
+        return Aggregate(child, self.groups, self.aggregates, self.sets)
 
     @property
     def label(self) -> str:
         by = f" BY {', '.join(map(str, self.groups))}" if self.groups else ""
-        return f"Aggregate {', '.join(map(str, self.aggregates))}{by}"
+        sets = ""
+        if self.sets is not None:
+            texts = [f"({', '.join(self.groups[index].name for index in members)})" for members in self.sets.members]
+            sets = f" SETS {', '.join(texts)}"
+        return f"Aggregate {', '.join(map(str, self.aggregates))}{by}{sets}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from hybridq.plan.expressions import AggregateCall, Column, Expression, NamedExpression, substitute
 from hybridq.plan.naming import bounded, expression_name, unique_name
-from hybridq.plan.nodes import Aggregate, Join, Node, Project, Scan, Union, Values
+from hybridq.plan.nodes import SET_NUMBER_TYPE, Aggregate, Join, Node, Project, Scan, Union, Values
 from hybridq.plan.rules.helpers import is_identity, map_expressions
 
 
@@ -67,6 +67,11 @@ class _Renamer:
             groups, made = _named(changed.groups, taken)
             calls: list[AggregateCall] = []
             used = {item.name for item in groups} | taken
+            if changed.sets is not None:
+                number = unique_name("grouping set", used)
+                used.add(number)
+                made[changed.sets.name] = Column(SET_NUMBER_TYPE, number)
+                changed = replace(changed, sets=replace(changed.sets, name=number))
             for call in changed.aggregates:
                 name = unique_name(bounded(call.text), used)
                 used.add(name)

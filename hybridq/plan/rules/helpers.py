@@ -204,10 +204,9 @@ def _map_named(
 
 
 def _map_call(call: AggregateCall, change: Callable[[Expression], Expression]) -> AggregateCall:
-    if call.argument is None:
-        return call
-    argument = change(call.argument)
-    return call if argument is call.argument else replace(call, argument=argument)
+    old = call.expressions
+    new = tuple(map(change, old))
+    return call if all(a is b for a, b in zip(old, new, strict=True)) else call.with_expressions(new)
 
 
 def _map_key(key: SortKey, change: Callable[[Expression], Expression]) -> SortKey:

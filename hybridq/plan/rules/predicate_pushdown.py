@@ -87,7 +87,11 @@ def _(node: Sort, predicates: Predicates) -> Node:
 
 @_push.register
 def _(node: Aggregate, predicates: Predicates) -> Node:
-    keys = {item.name: item.expression for item in node.groups}
+    in_all = set(range(len(node.groups)))
+    if node.sets is not None:
+        # A key that a set leaves out is NULL there, whatever the input's value.
+        in_all.intersection_update(*node.sets.members)
+    keys = {item.name: item.expression for position, item in enumerate(node.groups) if position in in_all}
     below: list[Expression] = []
     above: list[Expression] = []
     for predicate in predicates:
