@@ -101,8 +101,8 @@ class _Part:
     def _total(self, values: Reals) -> Reals:
         if self._rows.groups == 1:
             # NumPy sums in pairs, which loses less.
-            return np.array([values.sum()])
-        totals: Reals = np.bincount(self._codes, values, self._rows.groups)
+            return np.array([values.sum()], np.float64)
+        totals: Reals = np.bincount(self._codes, values, self._rows.groups).astype(np.float64, copy=False)
         return totals
 
     def _weighted(self, values: Reals) -> Reals:

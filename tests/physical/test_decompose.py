@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 
 from hybridq.errors import Unsupported
 from hybridq.physical.decompose import decompose
-from hybridq.plan.expressions import AggregateCall, Column
+from hybridq.plan.expressions import AggregateCall, Column, Literal, SortKey
 
 PRICE = Column(pa.decimal128(15, 2), "price")
 COUNT = pa.int64()
@@ -57,10 +59,40 @@ def test_min_ignores_distinct(distinct: bool) -> None:
 @pytest.mark.parametrize(
     ("call", "text"),
     [
-        (AggregateCall("m", "median", PRICE, PRICE.type), "median"),
-        (AggregateCall("s", "sum", PRICE, pa.decimal128(38, 2), distinct=True), "DISTINCT"),
+        (AggregateCall("m", "product", PRICE, PRICE.type), "product"),
+        (AggregateCall("c", "corr", PRICE, pa.float64(), True, (PRICE,)), "DISTINCT"),
     ],
 )
 def test_what_has_no_partial_form_is_named(call: AggregateCall, text: str) -> None:
     with pytest.raises(Unsupported, match=text):
         decompose([call])
+
+
+def test_statistics_of_the_same_variables_share_their_state() -> None:
+    x, y = Column(pa.float64(), "x"), Column(pa.float64(), "y")
+    calls = [AggregateCall(name, name, x, pa.float64()) for name in ("var_samp", "var_pop", "stddev_samp")]
+    calls += [AggregateCall(name, name, y, pa.float64(), further=(x,)) for name in ("corr", "regr_slope", "covar_pop")]
+    parts = decompose(calls)
+    assert [call.function for call in parts.partial] == ["moments", "comoments"]
+    assert [call.function for call in parts.merge] == ["merge_moments", "merge_comoments"]
+
+
+def test_aggregates_of_distinct_values_share_their_list() -> None:
+    calls = [AggregateCall(name, name, PRICE, PRICE.type, distinct=True) for name in ("sum", "avg", "count")]
+    parts = decompose(calls)
+    assert [call.function for call in parts.partial] == ["distinct"]
+    assert [str(item) for item in parts.final] == [
+        "cast(aggregate_list(sum, distinct:0) as decimal128(15, 2)) AS sum",
+        "average(aggregate_list(sum, distinct:0), list_length(distinct:0)) AS avg",
+        "list_length(distinct:0) AS count",
+    ]  # fmt: skip
+
+
+def test_a_fraction_is_the_number_as_written() -> None:
+    x, seven_tenths = Column(pa.float64(), "x"), Literal(pa.float64(), 0.7)
+    call = AggregateCall("q", "quantile_cont", x, pa.float64(), further=(seven_tenths,))
+    assert decompose([call]).final[0].expression.options == ("interpolated", "7/10")
+    descending = replace(call, order=(SortKey(x, descending=True),))
+    assert decompose([descending]).final[0].expression.options == ("interpolated", "3/10")
+    with pytest.raises(Unsupported, match="fraction"):
+        decompose([replace(call, further=(Literal(pa.float64(), 1.5),))])

@@ -10,6 +10,7 @@ import pytest
 from hybridq.config import Config
 from hybridq.engines import support
 from hybridq.engines.evaluate import KERNELS
+from hybridq.engines.finals import FINAL_VALUES
 from hybridq.errors import DeviceUnavailable, FallbackForbidden, Unsupported
 from hybridq.physical.pipeline import (
     CollectSink,
@@ -22,8 +23,9 @@ from hybridq.physical.pipeline import (
 )
 from hybridq.placement.modes import decide
 from hybridq.placement.support import check_supported, unsupported
+from hybridq.plan.aggregates import FINAL_FUNCTIONS
 from hybridq.plan.expressions import Call, Column, Literal, NamedExpression
-from hybridq.plan.functions import AGGREGATES, FUNCTIONS, Function
+from hybridq.plan.functions import FUNCTIONS, Function
 from hybridq.plan.nodes import ScanColumn
 from hybridq.testing.in_process import connect_in_process
 from hybridq.types import Field
@@ -111,8 +113,8 @@ def test_types_that_the_gpu_engine_lacks(data_type):
 
 def test_the_table_says_what_the_cpu_engine_has():
     lazy = {"and", "or", "coalesce"}
-    assert {name for name, each in FUNCTIONS.items() if each.cpu} == set(KERNELS) | lazy
-    assert {"sum", "count", "min", "max", "distinct", "union"} <= set(AGGREGATES)
+    assert {name for name, each in FUNCTIONS.items() if each.cpu} == set(KERNELS) - FINAL_FUNCTIONS | lazy
+    assert set(FINAL_VALUES) == FINAL_FUNCTIONS
 
 
 @pytest.mark.parametrize("mode", ["auto", "cop", "gpu", "cpu"])
