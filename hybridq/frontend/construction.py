@@ -8,6 +8,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 
+from hybridq.errors import Unsupported
 from hybridq.frontend.coercion import cast_to
 from hybridq.plan.expressions import (
     Call,
