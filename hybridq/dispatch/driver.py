@@ -275,7 +275,7 @@ class Driver:
         on_gpus = run.by_kind.keys() == {"gpu"} and any(device.kind == "gpu" for device in self._devices)
         kind: Kind = "gpu" if on_gpus or not self._has_cpu() else "cpu"
         key = run.begin_merge(parts, kind, last)
-        task = MergeTask(self._query, self._executor.topic, key, run.blob, last)
+        task = MergeTask(self._query, self._executor.topic, key, run.blob, last, kind)
         self._executor.merge(task, [part.key for part in parts], kind, MERGE_PRIORITY)
 
     def _stage_done(self, run: StageRun) -> None:

@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pyarrow as pa
 
+from hybridq.dispatch.memory import FOOTPRINT_FACTOR
+from hybridq.engines.account import DeviceAccount
+from hybridq.engines.protocol import Engine
+from hybridq.engines.support import aggregate_lacking
+from hybridq.errors import DeviceOutOfMemory
 from hybridq.physical.pipeline import AggregateMerge, ConcatenateMerge, Stage
 
+GPU_MERGE_ROWS = 50_000
+"""Rows of partial aggregates from which a GPU merges them; fewer are done before a GPU has them."""
 
-def merge_tables(stage: Stage, parts: Sequence[pa.Table], last: bool) -> pa.Table:
-    """Merge partial results in chunk order; with ``last``, also finalise them and run the stage's finishing steps."""
+
+def merge_tables(stage: Stage, parts: Sequence[pa.Table], last: bool, gpu: Engine | None = None) -> pa.Table:
+    """Merge partial results in chunk order; with ``last``, also finalise them and run the stage's finishing steps.
+
+    Groups that are many are merged on the GPU where one is given; everything else is the CPU's.
+    """
     # Here, because the client imports this module as well, and does not merge.
-    from hybridq.merge.aggregate import finalize, merge_partials
+    from hybridq.merge.aggregate import finalize
     from hybridq.merge.finish import finish
     from hybridq.merge.join import concatenate
     from hybridq.merge.sort import merge_sorted
 
     merge = stage.merge
     if isinstance(merge, AggregateMerge):
-        merged = parts[0] if len(parts) == 1 else merge_partials(merge, parts)
+        merged = parts[0] if len(parts) == 1 else _merged_groups(merge, parts, gpu)
         if not last:
             return merged
         merged = finalize(merge, merged)
@@ -32,3 +44,18 @@ def merge_tables(stage: Stage, parts: Sequence[pa.Table], last: bool) -> pa.Tabl
         kept = None if merge.count is None else merge.offset + merge.count
         return merge_sorted(replace(merge, offset=0, count=kept), parts)
     return finish(stage.finish, merged) if last else merged
+
+
+def _merged_groups(merge: AggregateMerge, parts: Sequence[pa.Table], gpu: Engine | None) -> pa.Table:
+    from hybridq.merge.aggregate import merge_partials
+
+    many = sum(part.num_rows for part in parts) >= GPU_MERGE_ROWS
+    if gpu is not None and many and not any(aggregate_lacking("gpu", call) for call in merge.aggregates):
+        account: DeviceAccount | None = getattr(gpu, "memory", None)
+        wanted = int(sum(part.nbytes for part in parts) * FOOTPRINT_FACTOR)
+        try:
+            with account.admitted(wanted) if account is not None else nullcontext():
+                return merge_partials(merge, parts, gpu)
+        except (DeviceOutOfMemory, MemoryError):
+            pass  # the CPU has more
+    return merge_partials(merge, parts)

@@ -80,6 +80,8 @@ class MergeTask:
     ----------
     last : bool
         Nothing else is to be merged: compute the stage's output.
+    kind : str
+        ``cpu`` or ``gpu``: the worker's kind.
     """
 
     query: str
@@ -87,6 +89,7 @@ class MergeTask:
     key: str
     stage: bytes
     last: bool
+    kind: str = "cpu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,19 +169,24 @@ def compute_chunk(
 
 def merge_parts(task: MergeTask, *parts: pa.Table) -> pa.Table:
     """Merge partial results into one, or into the stage's output."""
-    table, event = compute_merge(task, parts)
+    table, event = compute_merge(task, parts, engine_for_worker("gpu") if task.kind == "gpu" else None)
     _report(task.topic, task.query, task.key, event)
     return table
 
 
-def compute_merge(task: MergeTask, parts: Sequence[pa.Table]) -> tuple[pa.Table, dict[str, Any]]:
-    """Merge partial results, wherever this is called; also return what the driver has to know about the result."""
+def compute_merge(
+    task: MergeTask, parts: Sequence[pa.Table], gpu: Engine | None = None
+) -> tuple[pa.Table, dict[str, Any]]:
+    """Merge partial results, wherever this is called; also return what the driver has to know about the result.
+
+    Groups that are many are merged on the GPU where there is one; everything else is the CPU's.
+    """
     start = time.perf_counter()
     if any(isinstance(part, OutOfMemory) for part in parts):
         # A worker died with a partial result, and this time its chunk did not fit into memory.
         raise ExecutionError("a partial result was lost with its worker and could not be computed again: out of memory")
     try:
-        table = compact(merge_tables(load_stage(task.stage), parts, task.last))
+        table = compact(merge_tables(load_stage(task.stage), parts, task.last, gpu))
     except HybridqError:
         raise
     except MemoryError:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from hybridq.engines.cpu import CpuEngine
+from hybridq.engines.protocol import Engine
 from hybridq.errors import CastFailed, NumericOverflow
 from hybridq.merge.grouping_sets import nothing
 from hybridq.physical.pipeline import AggregateMerge
@@ -14,7 +15,7 @@ from hybridq.plan.expressions import Call, Cast, Column, Expression, NamedExpres
 from hybridq.types import Field, Schema, to_arrow_schema
 
 
-def merge_partials(merge: AggregateMerge, partials: Sequence[pa.Table]) -> pa.Table:
+def merge_partials(merge: AggregateMerge, partials: Sequence[pa.Table], engine: Engine | None = None) -> pa.Table:
     """Merge partial aggregates of several chunks into one.
 
     Parameters
@@ -22,6 +23,8 @@ def merge_partials(merge: AggregateMerge, partials: Sequence[pa.Table]) -> pa.Ta
     merge : AggregateMerge
     partials : sequence of pyarrow.Table
         Of ``merge.partial_schema``; may be empty.
+    engine : Engine, optional
+        What computes; by default the CPU.
 
     Returns
     -------
@@ -35,8 +38,8 @@ def merge_partials(merge: AggregateMerge, partials: Sequence[pa.Table]) -> pa.Ta
     """
     schema = merge.partial_schema
     types = {field.name: field.type for field in schema}
-    engine = CpuEngine()
-    table = pa.concat_tables([to_arrow_schema(schema).empty_table(), *nothing(engine, merge), *partials])
+    table = pa.concat_tables([to_arrow_schema(schema).empty_table(), *nothing(CpuEngine(), merge), *partials])
+    engine = engine or CpuEngine()
     groups = [NamedExpression(name, Column(types[name], name)) for name in merge.groups]
     return engine.to_arrow(engine.aggregate(engine.from_arrow(table), groups, merge.aggregates), schema)
 

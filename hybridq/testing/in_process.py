@@ -60,7 +60,8 @@ class InProcessExecutor:
     def merge(self, task: MergeTask, parts: Sequence[str], kind: Kind, priority: int) -> None:
         """Merge earlier tasks' values."""
         try:
-            value, event = compute_merge(task, [self._values[key] for key in parts])
+            gpu = self._engines["gpu"] if kind == "gpu" else None
+            value, event = compute_merge(task, [self._values[key] for key in parts], gpu)
         except HybridqError as error:
             self.messages.put(Failed(task.key, error))
             return

@@ -4,6 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from hybridq.dispatch import merging
 from hybridq.errors import DeviceUnavailable, DivisionByZero
 from hybridq.testing.in_process import InProcessConnection, connect_in_process
 from hybridq.testing.simulated import SimulatedGpuEngine
@@ -50,3 +51,21 @@ def test_without_a_gpu_none_can_be_forced():
         assert [device.kind for device in session.devices()] == ["cpu"]
         with pytest.raises(DeviceUnavailable):
             session.sql("select 1 as one").collect(mode="gpu")
+
+
+@pytest.mark.parametrize("memory", [2**20, 3000])
+def test_many_groups_are_merged_on_the_gpu_or_where_there_is_room(tmp_path, monkeypatch, memory):
+    merged_on = []
+
+    class Watched(SimulatedGpuEngine):
+        def aggregate(self, frame, groups, aggregates):
+            merged_on.append(frame.rows)
+            return super().aggregate(frame, groups, aggregates)
+
+    monkeypatch.setattr(merging, "GPU_MERGE_ROWS", 100)
+    pq.write_table(pa.table({"x": list(range(200)) * 2}), tmp_path / "t.parquet", row_group_size=50)
+    with connect_in_process(gpu=Watched(memory), chunk_units=1) as session:
+        session.register_folder(tmp_path)
+        result = session.sql("select x, count(*) as n from t group by x order by x").collect(mode="gpu")
+    assert result.to_arrow().to_pylist() == [{"x": x, "n": 2} for x in range(200)]
+    assert (400 in merged_on) == (memory > 3000)
