@@ -10,9 +10,10 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, compress, groupby
 from typing import Generic, Protocol, TypeVar
 
-from hybridq.engines.gpu.footer import footer_of
+from hybridq.engines.gpu.footer import footer_at
 from hybridq.storage import FileStamp, stamp
 
 Data = TypeVar("Data")
@@ -24,21 +25,13 @@ Load = Callable[[Files, Sequence[str]], Mapping[str, Data]]
 """Reads row groups of files and returns the columns by name."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Unit:
-    """A row group."""
-
-    stamp: FileStamp
-    group: int
-    rows: int
-
-
 @dataclass(slots=True, eq=False)
 class _Segment(Generic[Data]):
-    """Neighbouring row groups of one column."""
+    """What one read brought of one column: ``groups`` of files, and the row at which each of them starts."""
 
     column: str
-    units: list[_Unit]
+    groups: list[tuple[FileStamp, int]]
+    starts: list[int]
     data: Data
     nbytes: int
 
@@ -82,7 +75,7 @@ class ColumnCache(Generic[Data]):
         self._limit = limit
         self._lock = threading.Lock()
         self._segments: OrderedDict[int, _Segment[Data]] = OrderedDict()
-        self._places: dict[tuple[str, FileStamp, int], tuple[_Segment[Data], int]] = {}
+        self._places: dict[tuple[str, FileStamp], dict[int, _Place[Data]]] = {}
         self._bytes = 0
         self._thread = threading.local()
 
@@ -129,54 +122,58 @@ class ColumnCache(Generic[Data]):
         load : callable
             Reads what is missing.
         """
-        units = [_Unit(stamp(path), group, footer_of(path).rows(group)) for path, groups in files for group in groups]
+        seen = [(stamp(path), groups) for path, groups in files]
+        units = [(file, group) for file, groups in seen for group in groups]
         kept = [column for column in columns if column in keep]
         others = [column for column in columns if column not in keep]
-        found = self._find(units, kept)
-        missing = [unit for unit in units if not all((column, unit) in found for column in kept)]
-        result: dict[str, Data] = {}
+        found = self._find(seen, kept)
+        cached = [all(places) for places in zip(*found.values(), strict=True)] if kept else [False] * len(units)
+        missing = [unit for unit, there in zip(units, cached, strict=True) if not there]
         if len(missing) == len(units):
             loaded = load(files, columns)
-            result = dict(loaded)
-            self._keep(missing, {column: loaded[column] for column in kept})
-            return result
-        if others:
-            result.update(load(files, others))
+            self._keep(units, {column: loaded[column] for column in kept})
+            return loaded
+        result: dict[str, Data] = dict(load(files, others)) if others else {}
         if missing:
-            fresh = load(_grouped(missing), kept)
+            fresh = load([(file.path, groups) for file, groups in _by_file(missing)], kept)
             for segment in self._keep(missing, fresh):
-                found.update(_places_of(segment))
-        self._thread.saved = getattr(self._thread, "saved", 0) + sum(
-            footer_of(unit.stamp.path).column_bytes(unit.group, column)
-            for unit in set(units).difference(missing)
-            for column in kept
-        )
+                starts = iter(segment.starts)
+                places = found[segment.column]
+                found[segment.column] = [
+                    place if there else (segment, next(starts)) for place, there in zip(places, cached, strict=True)
+                ]
+        rows = [rows for file, groups in seen for rows in _picked(footer_at(file).rows, groups)]
         for column in kept:
-            result[column] = self._assembled([found[column, unit] for unit in units], units)
+            result[column] = self._assembled(found[column], rows)
+            sizes = [size for file, groups in seen for size in _picked(footer_at(file).column_bytes(column), groups)]
+            self._thread.saved = getattr(self._thread, "saved", 0) + sum(compress(sizes, cached))
         return result
 
     def _find(
-        self, units: Sequence[_Unit], columns: Sequence[str]
-    ) -> dict[tuple[str, _Unit], tuple[_Segment[Data], int]]:
-        """Look up row groups, and pin their segments."""
-        found: dict[tuple[str, _Unit], tuple[_Segment[Data], int]] = {}
+        self, seen: Sequence[tuple[FileStamp, Sequence[int]]], columns: Sequence[str]
+    ) -> dict[str, list[_Place[Data] | None]]:
+        """Look up the row groups of each column, and pin their segments."""
+        found: dict[str, list[_Place[Data] | None]] = {}
         with self._lock:
             for column in columns:
-                for unit in units:
-                    place = self._places.get((column, unit.stamp, unit.group))
-                    if place is not None:
-                        found[column, unit] = place
-            used = {id(segment): segment for segment, _ in found.values()}
+                places = found[column] = []
+                for file, groups in seen:
+                    known = self._places.get((column, file), {})
+                    places.extend(map(known.get, groups))
+            used = {id(place[0]): place[0] for places in found.values() for place in places if place is not None}
             for key in used:
                 self._segments.move_to_end(key)
         self._pin(used.values())
         return found
 
-    def _keep(self, units: Sequence[_Unit], loaded: Mapping[str, Data]) -> list[_Segment[Data]]:
+    def _keep(self, units: Sequence[tuple[FileStamp, int]], loaded: Mapping[str, Data]) -> list[_Segment[Data]]:
         """Keep what was loaded, as far as the limit allows; return it as segments in any case."""
         self._operations.finish()
+        sizes = [rows for file, groups in _by_file(units) for rows in _picked(footer_at(file).rows, groups)]
+        starts = list(accumulate(sizes, initial=0))[:-1]
         segments = [
-            _Segment(column, list(units), data, self._operations.nbytes(data)) for column, data in loaded.items()
+            _Segment(column, list(units), starts, data, self._operations.nbytes(data))
+            for column, data in loaded.items()
         ]
         with self._lock:
             for segment in segments:
@@ -189,32 +186,37 @@ class ColumnCache(Generic[Data]):
         self._thread.pinned = [*pinned, *segments]
 
     def _store(self, segment: _Segment[Data]) -> None:
-        places = {(column, unit.stamp, unit.group): place for (column, unit), place in _places_of(segment).items()}
         # Another thread may have loaded the same in the meantime.
-        if segment.nbytes > self._limit or any(key in self._places for key in places):
+        known = any(group in self._places.get((segment.column, file), ()) for file, group in segment.groups)
+        if known or segment.nbytes > self._limit:
             return
         while self._bytes + segment.nbytes > self._limit:
             self._drop()
         self._segments[id(segment)] = segment
-        self._places.update(places)
         self._bytes += segment.nbytes
+        for (file, group), start in zip(segment.groups, segment.starts, strict=True):
+            self._places.setdefault((segment.column, file), {})[group] = (segment, start)
 
     def _drop(self) -> int:
         _, segment = self._segments.popitem(last=False)
-        for unit in segment.units:
-            del self._places[segment.column, unit.stamp, unit.group]
         self._bytes -= segment.nbytes
+        for file, group in segment.groups:
+            places = self._places[segment.column, file]
+            del places[group]
+            if not places:
+                del self._places[segment.column, file]
         return segment.nbytes
 
-    def _assembled(self, places: Sequence[tuple[_Segment[Data], int]], units: Sequence[_Unit]) -> Data:
+    def _assembled(self, places: Sequence[_Place[Data] | None], rows: Sequence[int]) -> Data:
         """Put the row groups of one column together, neighbours of one segment in one piece."""
         pieces: list[tuple[_Segment[Data], int, int]] = []
-        for (segment, start), unit in zip(places, units, strict=True):
-            stop = start + unit.rows
+        for place, count in zip(places, rows, strict=True):
+            assert place is not None
+            segment, start = place
             if pieces and pieces[-1][0] is segment and pieces[-1][2] == start:
-                pieces[-1] = (segment, pieces[-1][1], stop)
+                pieces[-1] = (segment, pieces[-1][1], start + count)
             else:
-                pieces.append((segment, start, stop))
+                pieces.append((segment, start, start + count))
         parts = [self._part(*piece) for piece in pieces]
         return parts[0] if len(parts) == 1 else self._operations.concatenate(parts)
 
@@ -224,20 +226,14 @@ class ColumnCache(Generic[Data]):
         return self._operations.slice(segment.data, start, stop)
 
 
-def _places_of(segment: _Segment[Data]) -> dict[tuple[str, _Unit], tuple[_Segment[Data], int]]:
-    """Return where each row group starts in a segment."""
-    found, start = {}, 0
-    for unit in segment.units:
-        found[segment.column, unit] = (segment, start)
-        start += unit.rows
-    return found
+_Place = tuple[_Segment[Data], int]
+"""Where a row group of a column is: a segment, and the row there."""
 
 
-def _grouped(units: Sequence[_Unit]) -> Files:
+def _picked(values: Sequence[int], groups: Sequence[int]) -> list[int]:
+    return [values[group] for group in groups]
+
+
+def _by_file(units: Sequence[tuple[FileStamp, int]]) -> list[tuple[FileStamp, list[int]]]:
     """Return row groups by file, in order."""
-    found: list[tuple[str, list[int]]] = []
-    for unit in units:
-        if not found or found[-1][0] != unit.stamp.path:
-            found.append((unit.stamp.path, []))
-        found[-1][1].append(unit.group)
-    return found
+    return [(file, [group for _, group in some]) for file, some in groupby(units, key=lambda unit: unit[0])]

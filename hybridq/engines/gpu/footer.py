@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -67,21 +67,22 @@ class FileFooter:
             # The schema comes before the row groups: version, schema, rows, row groups.
             self._version, self._elements = _schema(file.read(length))
         self._groups: dict[tuple[int, tuple[str, ...]], bytes | None] = {}
+        self._column_bytes: dict[str, tuple[int, ...]] = {}
 
-    def rows(self, row_group: int) -> int:
-        """Return the rows of a row group.
+    @cached_property
+    def rows(self) -> tuple[int, ...]:
+        """The rows of each row group."""
+        return tuple(int(self._metadata.row_group(number).num_rows) for number in range(self._metadata.num_row_groups))
 
-        Raises
-        ------
-        IndexError
-            There is no such row group.
-        """
-        return int(self._metadata.row_group(row_group).num_rows)
-
-    def column_bytes(self, row_group: int, column: str) -> int:
-        """Return the uncompressed bytes of a column that is not nested, in one row group."""
-        chunk = self._metadata.row_group(row_group).column(self._elements[column].leaf)
-        return int(chunk.total_uncompressed_size)
+    def column_bytes(self, column: str) -> tuple[int, ...]:
+        """Return the uncompressed bytes of a column that is not nested, in each row group."""
+        known = self._column_bytes.get(column)
+        if known is None:
+            leaf = self._elements[column].leaf
+            groups = map(self._metadata.row_group, range(self._metadata.num_row_groups))
+            known = tuple(int(group.column(leaf).total_uncompressed_size) for group in groups)
+            self._column_bytes[column] = known
+        return known
 
     def in_file_order(self, columns: Sequence[str]) -> list[str]:
         """Return columns as they come in the file: neighbours are then read in one piece. Unknown ones come last."""
@@ -111,7 +112,7 @@ class FileFooter:
         groups = [self._group(number, names) for number in row_groups]
         if any(group is None for group in groups):
             return None
-        rows = sum(self.rows(number) for number in row_groups)
+        rows = sum(self.rows[number] for number in row_groups)
         schema = [_root(len(names)), *(element.raw for element in elements if element is not None)]
         fields = [(1, _I32, _number(self._version)), (2, _LIST, _list(_STRUCT, schema)), (3, _I64, _number(rows))]
         fields.append((4, _LIST, _list(_STRUCT, [group for group in groups if group is not None])))
@@ -147,11 +148,12 @@ def footer_of(path: str) -> FileFooter:
     DataError, OSError, ValueError
         The file cannot be read, or is no Parquet file.
     """
-    return _footer(stamp(path))
+    return footer_at(stamp(path))
 
 
 @lru_cache(maxsize=1024)
-def _footer(seen: FileStamp) -> FileFooter:
+def footer_at(seen: FileStamp) -> FileFooter:
+    """Return the footer of a file that has been looked at."""
     return FileFooter(seen.path)
 
 
