@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from hybridq.dispatch.progress import Progress
     from hybridq.explain import Explanation
     from hybridq.physical.stages import PhysicalPlan
+    from hybridq.placement.history import RateHistory
     from hybridq.plan.nodes import Plan
 
 WAIT_SECONDS = 0.2
@@ -109,6 +110,7 @@ class Session:
         self._connection = connection
         self._catalog = Catalog()
         self._hot: HotColumns | None = None
+        self._history: RateHistory | None = None
         # Also when the session is forgotten, and at the interpreter's end.
         self._finalizer = weakref.finalize(self, _close, self._connection, cluster)
 
@@ -318,6 +320,7 @@ class Query:
             The mode needs a kind of device that the cluster does not have.
         """
         from hybridq.dispatch.driver import Driver
+        from hybridq.placement.history import RateHistory
         from hybridq.placement.modes import check_mode, decide
 
         session = self._session
@@ -328,8 +331,11 @@ class Query:
         name = uuid.uuid4().hex
         report = Report(self._text, mode, {"plan": self._plan_seconds})
         executor = session._connection.executor(name)
+        if session._history is None:
+            session._history = RateHistory()
+        kept = (session._hot, session._history)
         driver = Driver(
-            executor, self._physical, session._catalog, session.config, decisions, name, report, strict, session._hot
+            executor, self._physical, session._catalog, session.config, decisions, name, report, strict, *kept
         )
         return Handle(driver, self, report, start, lambda: session._connection.forget(name))
 

@@ -33,9 +33,10 @@ from hybridq.errors import (
     WorkersLost,
 )
 from hybridq.physical.binding import value_of
-from hybridq.physical.pipeline import BroadcastBuild, Chunk
+from hybridq.physical.pipeline import BroadcastBuild, Chunk, Stage
 from hybridq.physical.stages import PhysicalPlan
 from hybridq.placement.cost import PullPolicy
+from hybridq.placement.history import RateHistory
 from hybridq.placement.modes import Decision
 from hybridq.report import Report
 from hybridq.topology import Kind
@@ -69,6 +70,8 @@ class Driver:
         A chunk that would move to another kind of device is an error.
     hot : HotColumns or None
         What GPU workers are to keep from query to query; ``None``: what they have been told before.
+    history : RateHistory or None
+        How fast earlier queries ran the same stages; this one's rates are noted there.
     """
 
     def __init__(
@@ -82,6 +85,7 @@ class Driver:
         report: Report,
         strict: bool = False,
         hot: HotColumns | None = None,
+        history: RateHistory | None = None,
     ) -> None:
         self._executor = executor
         self._catalog = catalog
@@ -90,6 +94,7 @@ class Driver:
         self._report = report
         self._strict = strict
         self._hot = hot
+        self._history = history or RateHistory()
         self._events: dict[str, Mapping[str, Any]] = {}
         self._finished: dict[str, float] = {}
         self._devices: list[Device] = []
@@ -107,13 +112,13 @@ class Driver:
             stage_report = decision.report(stage.title)
             report.stages.append(stage_report)
             self._runs[stage.id] = StageRun(
-                stage, decision, self._policy(decision), f"{query}-{stage.id}-0", stage_report
+                stage, decision, self._policy(decision, stage), f"{query}-{stage.id}-0", stage_report
             )
         self._last = plan.stages[-1].id
 
-    def _policy(self, decision: Decision) -> PullPolicy:
+    def _policy(self, decision: Decision, stage: Stage) -> PullPolicy:
         rows: dict[Kind, int] = {"cpu": self._config.cpu_chunk_rows, "gpu": self._config.gpu_chunk_rows}
-        return PullPolicy(decision.kinds, slots(self._devices), rows)
+        return PullPolicy(decision.kinds, slots(self._devices), rows, self._history.known(stage))
 
     # --- the loop --------------------------------------------------------------------------------------------------
 
@@ -280,6 +285,7 @@ class Driver:
 
     def _stage_done(self, run: StageRun) -> None:
         run.finish()
+        self._history.note(run.stage, run.policy.rates)
         # Outputs that no other stage will read are not needed any more, nor are this stage's own partial results.
         for stage in run.stage.dependencies:
             used = self._runs[stage]
@@ -516,7 +522,9 @@ class Driver:
                 each.report.mode, each.report.reason = decision.mode, decision.reason
                 each.report.retries += 1
             prefix = f"{self._query}-{each.stage.id}-{self._generation}"
-            self._runs[each.stage.id] = StageRun(each.stage, decision, self._policy(decision), prefix, each.report)
+            self._runs[each.stage.id] = StageRun(
+                each.stage, decision, self._policy(decision, each.stage), prefix, each.report
+            )
 
     def _check_stall(self, available: Mapping[Kind, int]) -> None:
         """Give up when a kind of worker that is needed has been missing for too long."""

@@ -22,6 +22,10 @@ SMALLEST_GPU_CHUNK_ROWS = 8_000_000
 LARGEST_LAST_CHUNK = 1.2
 """The last chunk of a stage on GPUs alone may be larger than the others by this factor, if that leaves no rest."""
 
+TOGETHER_SECONDS = 0.04
+"""What it costs that both kinds of device work on a stage: some twenty more chunks, each handed out and merged, and
+partial results that have to be copied from one worker to another."""
+
 QUEUE_SECONDS = 0.03
 """Work that each slot should have queued: the time that news of a finished chunk and the next one take to travel."""
 
@@ -32,7 +36,13 @@ DEEPEST_QUEUE = 16
 class Rate:
     """Seconds a row of one slot of a device, from finished chunks.
 
-    The first chunk counts only until there is another: it pays for imports, opening files and cold caches.
+    The first chunk counts only until there is another: it pays for imports, opening files and cold caches. Where the
+    same work has been done before, what was measured then counts until there is another chunk.
+
+    Parameters
+    ----------
+    before : float, optional
+        Seconds a row when the same work was done before.
 
     Attributes
     ----------
@@ -40,7 +50,8 @@ class Rate:
         Most rows of a chunk so far.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, before: float | None = None) -> None:
+        self._before = before
         self._first: tuple[int, float] | None = None
         self._chunks = 0
         self.largest = 0
@@ -49,8 +60,13 @@ class Rate:
 
     @property
     def known(self) -> bool:
-        """Tell whether any chunk has finished."""
-        return self._first is not None
+        """Tell whether any chunk has finished, or did before."""
+        return self._first is not None or self._before is not None
+
+    @property
+    def measured(self) -> float | None:
+        """Return seconds a row of the chunks but for the first; ``None`` if there are none."""
+        return max(self._seconds, 1e-9) / self._rows if self._rows else None
 
     @property
     def seconds_per_row(self) -> float:
@@ -61,15 +77,18 @@ class Rate:
         ValueError
             No chunk has finished.
         """
+        found = self.measured or self._before
+        if found is not None:
+            return found
         if self._first is None:
             raise ValueError("no chunk has finished")
-        rows, seconds = (self._rows, self._seconds) if self._rows else self._first
+        rows, seconds = self._first
         return max(seconds, 1e-9) / max(rows, 1)
 
     @property
     def cold_rows(self) -> int:
         """Return the rows of the first chunk while it is the only one; 0 otherwise."""
-        return self._first[0] if self._first is not None and not self._chunks else 0
+        return self._first[0] if self._first is not None and not self._chunks and self._before is None else 0
 
     @property
     def chunks_within(self) -> float:
@@ -98,13 +117,21 @@ class PullPolicy:
         Chunks that all devices of a kind work on at the same time.
     chunk_rows : mapping of kind to int
         The most rows of a chunk of each kind; the GPU's is c0.
+    before : mapping of kind to float, optional
+        Seconds a row of one slot when the same work was done before.
     """
 
-    def __init__(self, kinds: Sequence[Kind], slots: Mapping[Kind, int], chunk_rows: Mapping[Kind, int]) -> None:
+    def __init__(
+        self,
+        kinds: Sequence[Kind],
+        slots: Mapping[Kind, int],
+        chunk_rows: Mapping[Kind, int],
+        before: Mapping[Kind, float] | None = None,
+    ) -> None:
         self._kinds = tuple(kinds)
         self._slots = dict(slots)
         self._limits = dict(chunk_rows)
-        self._rates: dict[Kind, Rate] = {kind: Rate() for kind in self._limits}
+        self._rates: dict[Kind, Rate] = {kind: Rate((before or {}).get(kind)) for kind in self._limits}
 
     def set_slots(self, slots: Mapping[Kind, int]) -> None:
         """Take note that devices have come or gone."""
@@ -138,6 +165,11 @@ class PullPolicy:
     def measured(self) -> bool:
         """Tell whether every kind in use has finished a chunk."""
         return all(self._rates[kind].known for kind in self.active)
+
+    @property
+    def rates(self) -> dict[Kind, float]:
+        """Return seconds a row by kind, as far as they were measured."""
+        return {kind: found for kind, rate in self._rates.items() if (found := rate.measured) is not None}
 
     @property
     def cost_ratio(self) -> float | None:
@@ -180,8 +212,15 @@ class PullPolicy:
             # Equal sizes, so that the first chunks show the ratio of the costs; the CPU's, so that little is at stake.
             return _balanced(remaining, min(self._limits.values()), total_slots)
         other: Kind = "cpu" if kind == "gpu" else "gpu"
+        if not (self._rates[kind].cold_rows or self._helps(kind, other, remaining, in_flight)):
+            return None
         size = self._chunk_rows(kind)
         if self._finish(kind, remaining, in_flight) <= self._finish(other, remaining, in_flight):
+            if kind == "gpu":
+                share = 1.0
+                if self._helps(other, kind, remaining, in_flight):
+                    share = self._speed(kind) / (self._speed(kind) + self._speed(other))
+                return self._even(max(int(remaining * share), 1), in_flight.get(kind, 0))
             return _balanced(remaining, size, self._slots[kind])
         fair = self._fair_share(kind, other, remaining, in_flight)
         smallest = min(SMALLEST_CHUNK_ROWS, self._rates[kind].largest)
@@ -192,6 +231,14 @@ class PullPolicy:
             # It looks too slow, but a device's first chunk often is (imports, compilation): one more will tell.
             return cold
         return None
+
+    def _helps(self, kind: Kind, other: Kind, remaining: int, in_flight: Mapping[Kind, int]) -> bool:
+        """Tell whether a kind is the faster one, or saves the other more time than working together costs."""
+        if self._speed(kind) >= self._speed(other):
+            return True
+        rows = remaining + sum(in_flight.values())
+        together = rows / (self._speed(kind) + self._speed(other))
+        return rows / self._speed(other) - together >= TOGETHER_SECONDS
 
     def _even(self, remaining: int, in_flight: int) -> int:
         """Return the size of one of the equal chunks that a GPU stage is cut into.

@@ -100,7 +100,24 @@ def test_a_cold_start_is_not_held_against_a_device():
     assert both.rows_for("gpu", 60 * MILLION, {"cpu": MILLION, "gpu": MILLION}) is None
     assert both.rows_for("gpu", 3 * MILLION, {"cpu": MILLION}) is None
     both.observe("gpu", MILLION, 0.1)
-    assert both.rows_for("gpu", 60 * MILLION, {"cpu": MILLION}) == 15_000_000
+    assert both.rows_for("gpu", 60 * MILLION, {"cpu": MILLION}) == 12_500_000
+
+
+def test_what_was_measured_before_counts_from_the_start():
+    known = {"cpu": 1e-7, "gpu": 2e-9}
+    both = PullPolicy(("gpu", "cpu"), {"cpu": 8, "gpu": 2}, {"cpu": 2 * MILLION, "gpu": 48 * MILLION}, before=known)
+    assert both.measured
+    # The CPU would save 0.014 s of 0.18: less than it costs.
+    assert both.rows_for("cpu", 180 * MILLION, {}) is None
+    assert both.rows_for("gpu", 180 * MILLION, {}) == 45 * MILLION
+    assert both.rows_for("cpu", 1800 * MILLION, {}) is not None
+    assert both.rows_for("gpu", 1800 * MILLION, {}) < 48 * MILLION
+    assert both.rates == {}
+    both.observe("gpu", 45 * MILLION, 90.0)
+    assert both.cost_ratio == pytest.approx(0.02)
+    both.observe("gpu", 45 * MILLION, 45.0)
+    assert both.rates == {"gpu": pytest.approx(1e-6)}
+    assert both.cost_ratio == pytest.approx(10)
 
 
 def test_a_slow_gpu_does_not_hold_up_the_end():
