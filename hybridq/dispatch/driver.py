@@ -216,7 +216,9 @@ class Driver:
         builds = [build.stage for build in run.stage.builds if isinstance(build, BroadcastBuild)]
         if not builds or run.untaken_rows <= self._config.cpu_chunk_rows:
             return
-        devices = [device for device in self._devices if device.kind in run.decision.kinds]
+        # Not to a kind that would only slow the stage down, as far as earlier runs tell.
+        kinds = [kind for kind in run.policy.active if run.policy.rows_for(kind, run.untaken_rows, {}) is not None]
+        devices = [device for device in self._devices if device.kind in kinds]
         self._executor.share([self._output(stage) for stage in builds], devices)
 
     # --- handing out chunks ----------------------------------------------------------------------------------------
