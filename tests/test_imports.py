@@ -17,7 +17,7 @@ EVERYWHERE = {"", "errors", "config", "types", "topology"}
 ALLOWED = {
     "plan": set(),
     "frontend": {"plan"},
-    "engines": {"plan.expressions", "plan.functions", "plan.aggregates", "storage"},
+    "engines": {"plan.expressions", "plan.functions", "plan.aggregates", "plan.windows", "storage"},
     "merge": {"engines", "physical.pipeline", "plan.expressions", "plan.nodes"},
     "physical": {"plan", "catalog"},
     "placement": {"physical", "report", "engines.support", "plan.expressions", "plan.nodes"},

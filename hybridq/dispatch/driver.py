@@ -213,7 +213,8 @@ class Driver:
 
     def _share_inputs(self, run: StageRun) -> None:
         """Copy build sides to the devices that will probe them, where there will be several chunks to run."""
-        builds = [build.stage for build in run.stage.builds if isinstance(build, BroadcastBuild)]
+        sides = [build for branch in run.stage.branches for build in branch.builds]
+        builds = list(dict.fromkeys(build.stage for build in sides if isinstance(build, BroadcastBuild)))
         if not builds or run.untaken_rows <= self._config.cpu_chunk_rows:
             return
         # Not to a kind that would only slow the stage down, as far as earlier runs tell.

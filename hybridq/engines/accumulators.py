@@ -146,30 +146,41 @@ class Sum:
         if self._floating:
             return Column(data_type, self._totals[present].astype(storage_dtype(data_type), copy=False), valid)
         if self._limbs is None:
-            totals = self._totals[present]
-            if types.is_decimal(data_type):
-                return Column(data_type, totals, valid)
-            return self._integers(totals, valid)
-        if len(self._limbs) == SIGNED_LIMBS and types.is_decimal(data_type):
-            low, high = (limb[present] for limb in self._limbs)
-            high = high + (low >> LIMB_BITS)
-            words = np.empty((len(present), 2), np.uint64)
-            words[:, 0] = (high.view(np.uint64) << np.uint64(LIMB_BITS)) | (low & LIMB_MASK).view(np.uint64)
-            words[:, 1] = (high >> LIMB_BITS).view(np.uint64)
-            return from_words(words, valid, data_type)
-        totals = np.zeros(len(present), object)
-        for index, limb in enumerate(self._limbs):
-            totals += limb[present].astype(object) << (LIMB_BITS * index)
-        if types.is_decimal(data_type):
-            return from_integers(totals, valid, data_type, self._call)
-        return self._integers(totals, valid)
+            return sum_of_integers(self._totals[present], valid, self._call)
+        return sum_of_limbs([limb[present] for limb in self._limbs], valid, self._call)
 
-    def _integers(self, totals: Values, valid: Mask | None) -> Column:
-        data_type = self._call.type
-        bounds = (int(totals.min()), int(totals.max())) if len(totals) else (0, 0)
-        if not within(bounds, type_bounds(data_type)):
-            raise NumericOverflow(f"{self._call} does not fit {data_type}: cast the argument to DECIMAL or DOUBLE")
-        return Column(data_type, totals.astype(storage_dtype(data_type)), valid, bounds=bounds)
+
+def sum_of_integers(totals: Values, valid: Mask | None, call: AggregateCall) -> Column:
+    """Turn exact sums into a column of the call's type.
+
+    Raises
+    ------
+    NumericOverflow
+        One does not fit it.
+    """
+    if types.is_decimal(call.type) and totals.dtype != object:
+        return Column(call.type, totals, valid)
+    if types.is_decimal(call.type):
+        return from_integers(totals, valid, call.type, call)
+    bounds = (int(totals.min()), int(totals.max())) if len(totals) else (0, 0)
+    if not within(bounds, type_bounds(call.type)):
+        raise NumericOverflow(f"{call} does not fit {call.type}: cast the argument to DECIMAL or DOUBLE")
+    return Column(call.type, totals.astype(storage_dtype(call.type)), valid, bounds=bounds)
+
+
+def sum_of_limbs(limbs: list[Indices], valid: Mask | None, call: AggregateCall) -> Column:
+    """Turn exact sums, cut into limbs of 32 bits with the least significant first, into a column of the call's type."""
+    if len(limbs) == SIGNED_LIMBS and types.is_decimal(call.type):
+        low, high = limbs
+        high = high + (low >> LIMB_BITS)
+        words = np.empty((len(low), 2), np.uint64)
+        words[:, 0] = (high.view(np.uint64) << np.uint64(LIMB_BITS)) | (low & LIMB_MASK).view(np.uint64)
+        words[:, 1] = (high >> LIMB_BITS).view(np.uint64)
+        return from_words(words, valid, call.type)
+    totals = np.zeros(len(limbs[0]), object)
+    for index, limb in enumerate(limbs):
+        totals += limb.astype(object) << (LIMB_BITS * index)
+    return sum_of_integers(totals, valid, call)
 
 
 def _split(totals: Indices, limbs: int) -> list[Indices]:

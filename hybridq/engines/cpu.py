@@ -20,8 +20,10 @@ from hybridq.engines.output import to_table
 from hybridq.engines.protocol import BuildSide, Frame, ProbeKind, ReadRequest
 from hybridq.engines.read import read_frame
 from hybridq.engines.selecting import select
+from hybridq.engines.windows import window_frame
 from hybridq.plan.expressions import AggregateCall, Expression, NamedExpression, SortKey
 from hybridq.plan.expressions import Column as ColumnReference
+from hybridq.plan.windows import WindowCall
 from hybridq.types import Schema
 
 
@@ -105,6 +107,18 @@ class CpuEngine:
     def top_k(self, frame: Frame, keys: Sequence[SortKey], count: int) -> Frame:
         found = own(frame).compact()
         return found.take(top_indices(found, keys, count))
+
+    def window(self, frame: Frame, calls: Sequence[WindowCall]) -> Frame:
+        """Return the frame with a column more for each window function; aggregates are in partial form.
+
+        Raises
+        ------
+        NumericOverflow
+            A sum does not fit its call's type.
+        ExecutionError
+            An aggregate without a fast way over frames would have to look at too many rows.
+        """
+        return window_frame(own(frame).compact(), calls)
 
 
 def own(frame: Frame) -> CpuFrame:

@@ -46,7 +46,7 @@ def ordered_keys(frame: CpuFrame, keys: Sequence[SortKey]) -> list[OrderedKey]:
 
 
 def _ordered(column: Column, key: SortKey) -> list[OrderedKey]:
-    values, low, high = _ascending(column)
+    values, low, high = ascending(column)
     if key.descending:
         values, low, high = ~values, ~high, ~low
     valid = column.validity()
@@ -59,7 +59,7 @@ def _ordered(column: Column, key: SortKey) -> list[OrderedKey]:
     return [OrderedKey(nulls, 0, 1), OrderedKey(np.where(valid, values, 0), min(low, 0), max(high, 0))]
 
 
-def _ascending(column: Column) -> tuple[Indices, int, int]:
+def ascending(column: Column) -> tuple[Indices, int, int]:
     """Return integers in the order of a column's values, and their range."""
     if column.array is not None or column.dictionary is not None:
         ranks, distinct = ranked(column)
@@ -105,16 +105,17 @@ def combined(keys: Sequence[OrderedKey]) -> tuple[list[Indices], list[int]]:
 def order_of(columns: Sequence[Column], keys: Sequence[SortKey]) -> Indices:
     """Return the stable order of rows by columns, in the directions of the keys (whose expressions do not matter)."""
     ordered = [part for column, key in zip(columns, keys, strict=True) for part in _ordered(column, key)]
-    return _order(*combined(ordered), columns[0].rows)
+    return stable_order(*combined(ordered), columns[0].rows)
 
 
 def sort_indices(frame: CpuFrame, keys: Sequence[SortKey]) -> Indices:
     """Return the stable order of a compact frame's rows."""
     columns, bits = combined(ordered_keys(frame, keys))
-    return _order(columns, bits, frame.stored_rows)
+    return stable_order(columns, bits, frame.stored_rows)
 
 
-def _order(columns: list[Indices], bits: list[int], rows: int) -> Indices:
+def stable_order(columns: list[Indices], bits: list[int], rows: int) -> Indices:
+    """Return the stable order of rows by what ``combined`` gave."""
     if not columns or rows < 2:
         return np.arange(rows)
     if len(columns) > 1:
@@ -140,10 +141,10 @@ def top_indices(frame: CpuFrame, keys: Sequence[SortKey], count: int) -> Indices
     if count <= 0:
         return np.zeros(0, np.int64)
     if not columns or count * 2 >= rows:
-        return _order(columns, bits, rows)[:count]
+        return stable_order(columns, bits, rows)[:count]
     # Rows past the count-th smallest value of the first integer cannot be among the first.
     first = columns[0]
     limit = np.partition(first, count - 1)[count - 1]
     candidates = np.flatnonzero(first <= limit)
     chosen = [column.take(candidates) for column in columns]
-    return candidates.take(_order(chosen, bits, len(candidates))[:count])
+    return candidates.take(stable_order(chosen, bits, len(candidates))[:count])

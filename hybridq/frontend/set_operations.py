@@ -11,8 +11,9 @@ from hybridq.frontend.coercion import cast_to
 from hybridq.frontend.construction import join_node, with_columns
 from hybridq.plan.expressions import Call, Column, Expression, NamedExpression
 from hybridq.plan.functions import common_type
-from hybridq.plan.naming import unique_name
-from hybridq.plan.nodes import Aggregate, Node, Project, Union
+from hybridq.plan.naming import bounded, unique_name
+from hybridq.plan.nodes import Aggregate, Node, Project, Union, Window
+from hybridq.plan.windows import WindowCall
 from hybridq.types import Schema
 
 Input = tuple[Node, Sequence[Column]]
@@ -44,12 +45,21 @@ def distinct(node: Node) -> Aggregate:
     return Aggregate(node, groups, ())
 
 
-def matched(left: Input, right: Input, kept: bool) -> Node:
+def matched(left: Input, right: Input, kept: bool, multiset: bool) -> Node:
     """Return the left rows that are among the right ones (``kept``: INTERSECT), or that are not (EXCEPT).
 
-    Each left row is looked at on its own: repeated ones stay.
+    Parameters
+    ----------
+    left, right : Input
+    kept : bool
+    multiset : bool
+        Each right row matches one left row only (INTERSECT ALL, EXCEPT ALL). Without it, each left row is looked at on
+        its own; repeated ones stay.
     """
     first, second = _aligned([left, right])
+    columns = columns_of_node(first)
+    if multiset:
+        first, second = _numbered(first), _numbered(second)
     taken = {field.name for field in first.schema}
     names: list[str] = []
     for field in second.schema:
@@ -59,10 +69,18 @@ def matched(left: Input, right: Input, kept: bool) -> Node:
         second,
         tuple(NamedExpression(name, column) for name, column in zip(names, columns_of_node(second), strict=True)),
     )
-    pairs = zip(columns_of_node(first), columns_of_node(renamed), strict=True)
-    tests = tuple(Call(pa.bool_(), "is_not_distinct_from", pair) for pair in pairs)
-    condition = tests[0] if len(tests) == 1 else Call(pa.bool_(), "and", tests)
-    return join_node(first, renamed, "semi" if kept else "anti", condition, False)
+    pairs = list(zip(columns_of_node(first), columns_of_node(renamed), strict=True))
+    tests = [Call(pa.bool_(), "is_not_distinct_from", pair) for pair in pairs[: len(columns)]]
+    tests += [Call(pa.bool_(), "equal", pair) for pair in pairs[len(columns) :]]
+    condition = tests[0] if len(tests) == 1 else Call(pa.bool_(), "and", tuple(tests))
+    return with_columns(join_node(first, renamed, "semi" if kept else "anti", condition, False), columns)
+
+
+def _numbered(node: Node) -> Node:
+    """Number equal rows from 1 on, in a column at the end."""
+    columns = columns_of_node(node)
+    call = WindowCall("", "row_number", (), pa.uint64(), columns, ())
+    return Window(node, (call.renamed(unique_name(bounded(call.text), {column.name for column in columns})),))
 
 
 def _aligned(inputs: Sequence[Input]) -> list[Node]:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from hybridq.errors import Unsupported
+from hybridq.errors import HybridqError, Unsupported
 from hybridq.frontend.sql_aggregates import check_aggregates
 from hybridq.frontend.sql_errors import refuse_other_statements, translated
 from hybridq.frontend.sql_joins import join_notes
+from hybridq.frontend.sql_text import has_multisets
 from hybridq.frontend.substrait import plan_substrait
 from hybridq.frontend.substrait_reads import is_supported
 from hybridq.frontend.substrait_subqueries import JoinNote
+from hybridq.frontend.window_details import WindowDetail, has_groups, is_filtered, restored, window_details
+from hybridq.frontend.window_text import with_rows_for_groups, with_windows_spelled_out, without_filters
 from hybridq.plan.nodes import Plan
 from hybridq.types import Schema, is_decimal
 
@@ -51,8 +55,10 @@ def plan_sql(text: str, tables: Mapping[str, Schema]) -> Plan:
     Unsupported
         If the query needs something that hybridq does not do; the message names it.
     """
-    message, notes = _substrait(text, tables)
-    return plan_substrait(message, tables, iter(notes))
+    exported = _substrait(text, tables)
+    windows = None if exported.windows is None else iter(exported.windows)
+    plan = plan_substrait(exported.message, tables, iter(exported.joins), windows, has_multisets(text))
+    return replace(plan, names=exported.names)
 
 
 def export_substrait(text: str, tables: Mapping[str, Schema]) -> str:
@@ -73,24 +79,52 @@ def export_substrait(text: str, tables: Mapping[str, Schema]) -> str:
     Raises
     ------
     SqlError, UnknownTable, UnknownColumn, AmbiguousColumn, Unsupported
-        As ``plan_sql`` does; also ``Unsupported`` for NOT IN, and for EXISTS and IN under OR, with a subquery, which
-        Substrait cannot express.
+        As ``plan_sql`` does; also ``Unsupported`` for what Substrait cannot express: NOT IN, and EXISTS and IN under
+        OR, with a subquery; INTERSECT ALL and EXCEPT ALL; windows with DISTINCT, FILTER, IGNORE NULLS, GROUPS, or a
+        RANGE of an interval or a fraction.
     """
     from google.protobuf import json_format
     from substrait.proto import Plan as SubstraitPlan
 
-    message, notes = _substrait(text, tables)
-    if any(note.null_aware or note.kind == "mark" for note in notes):
+    exported = _substrait(text, tables)
+    if any(note.null_aware or note.kind == "mark" for note in exported.joins):
         raise Unsupported("NOT IN with a subquery, and EXISTS under OR, cannot be written as Substrait")
+    if any(detail.is_lost or detail.frame.unit == "groups" for node in exported.windows or () for detail in node):
+        raise Unsupported(
+            "window functions with DISTINCT, FILTER, IGNORE NULLS, GROUPS, or a RANGE of an interval or a fraction "
+            "cannot be written as Substrait"
+        )
+    if has_multisets(text):
+        raise Unsupported("INTERSECT ALL and EXCEPT ALL cannot be written as Substrait by DataFusion")
     parsed = SubstraitPlan()
-    parsed.ParseFromString(message)
+    parsed.ParseFromString(exported.message)
     # DataFusion writes them in any order.
     parsed.extensions.sort(key=lambda item: item.extension_function.function_anchor)
     return json.dumps(json_format.MessageToDict(parsed), indent=1)
 
 
-def _substrait(text: str, tables: Mapping[str, Schema]) -> tuple[bytes, list[JoinNote]]:
-    """Plan the text and return it as Substrait, and what that cannot say of the joins."""
+@dataclass(frozen=True, slots=True)
+class _Exported:
+    """A query as Substrait, and what Substrait cannot say of it.
+
+    Attributes
+    ----------
+    message : bytes
+    names : tuple of str
+        The answer's column names.
+    joins : list of JoinNote
+    windows : list of tuple of WindowDetail, or None
+        For each window node, parents first, what is to be known of its functions.
+    """
+
+    message: bytes
+    names: tuple[str, ...]
+    joins: list[JoinNote]
+    windows: list[tuple[WindowDetail, ...]] | None
+
+
+def _substrait(text: str, tables: Mapping[str, Schema]) -> _Exported:
+    """Plan the text and return it as Substrait."""
     import datafusion
     from datafusion.substrait import Producer
 
@@ -99,15 +133,24 @@ def _substrait(text: str, tables: Mapping[str, Schema]) -> tuple[bytes, list[Joi
     for name, schema in tables.items():
         planned = pa.schema([pa.field(field.name, _planned_type(field.type)) for field in schema])
         context.register_record_batches(_quoted(name), [[pa.RecordBatch.from_pylist([], schema=planned)]])
+    text = with_windows_spelled_out(text)
     options = datafusion.SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
     try:
         frame = context.sql_with_options(text, options)
+        answer = tuple(frame.schema().names)
         logical = frame.optimized_logical_plan()
+        windows = window_details(logical)
+        if has_groups(windows) or is_filtered(windows):
+            frame = context.sql_with_options(with_rows_for_groups(without_filters(text)), options)
+            logical = frame.optimized_logical_plan()
+            windows = _of_rewritten(windows or [], window_details(logical) or [])
         names = words | set(tables) | {field.name for schema in tables.values() for field in schema}
         notes = join_notes(frame.logical_plan().display_indent(), logical.display_indent(), names)
         message = Producer.to_substrait_plan(logical, context).encode()
         check_aggregates(logical, message)
-        return message, notes
+        return _Exported(message, answer, notes, windows)
+    except HybridqError:
+        raise
     except Exception as error:  # DataFusion raises plain Exception for most failures
         raise translated(error, text, tables) from error
     except BaseException as error:
@@ -115,6 +158,15 @@ def _substrait(text: str, tables: Mapping[str, Schema]) -> tuple[bytes, list[Joi
         if type(error).__name__ != "PanicException":
             raise
         raise Unsupported(f"DataFusion failed to plan the query: {str(error)[:200]}") from error
+
+
+def _of_rewritten(
+    wanted: list[tuple[WindowDetail, ...]], found: list[tuple[WindowDetail, ...]]
+) -> list[tuple[WindowDetail, ...]]:
+    """Return the details of windows in a rewritten query, with the frames of the query itself."""
+    if is_filtered(found):
+        raise Unsupported("FILTER of a window function in this form is not supported: use CASE in its argument")
+    return restored(wanted, found) if has_groups(wanted) else found
 
 
 def _quoted(name: str) -> str:

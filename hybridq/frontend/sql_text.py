@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+from hybridq.errors import Unsupported
 
 LONGEST_CHAIN = 200
 """Operators in a row that a query may have: DataFusion's export takes time with the cube of it, 1 s at 200."""
@@ -58,6 +61,26 @@ def tokens(text: str) -> Iterator[Token]:
             yield Token("text", match["text"], match.start())
         else:
             yield Token(kind, match[0], match.start())
+
+
+def has_multisets(text: str) -> bool:
+    """Tell whether a text has INTERSECT ALL or EXCEPT ALL, which DataFusion plans as if ALL only kept left rows.
+
+    Raises
+    ------
+    Unsupported
+        It also has IS NOT DISTINCT FROM, and the plan would not tell one from the other.
+
+    >>> has_multisets("select a from t except all select a from u")
+    True
+    """
+    found = [token.value if token.kind == "word" else "" for token in tokens(text)]
+    pairs = set(itertools.pairwise(found))
+    if not pairs & {("intersect", "all"), ("except", "all")}:
+        return False
+    if ("distinct", "from") in pairs:
+        raise Unsupported("INTERSECT ALL and EXCEPT ALL beside IS [NOT] DISTINCT FROM are not supported")
+    return True
 
 
 def place(text: str, offset: int) -> tuple[int, int]:

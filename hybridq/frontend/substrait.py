@@ -15,6 +15,7 @@ from hybridq.frontend.construction import with_columns
 from hybridq.frontend.substrait_messages import parse, upgrade_json
 from hybridq.frontend.substrait_relations import Relation, RelationTranslator
 from hybridq.frontend.substrait_subqueries import JoinNote, JoinNotes
+from hybridq.frontend.window_details import WindowDetail
 from hybridq.plan.nodes import Node, Plan
 from hybridq.types import Schema
 
@@ -73,7 +74,11 @@ def _from_dictionary(content: Any) -> Any:
 
 
 def plan_substrait(
-    message: bytes | Mapping[str, Any], tables: Mapping[str, Schema], notes: Iterator[JoinNote] | None = None
+    message: bytes | Mapping[str, Any],
+    tables: Mapping[str, Schema],
+    notes: Iterator[JoinNote] | None = None,
+    windows: Iterator[tuple[WindowDetail, ...]] | None = None,
+    multisets: bool = False,
 ) -> Plan:
     """Convert a Substrait plan.
 
@@ -85,6 +90,10 @@ def plan_substrait(
         The registered tables.
     notes : iterator of JoinNote, optional
         What Substrait cannot say of the plan's anti and mark joins, see ``JoinNotes``.
+    windows : iterator of tuple of WindowDetail, optional
+        What Substrait cannot say of window functions, for each relation that has some, in the plan's order.
+    multisets : bool
+        Semi and anti joins that take NULL as equal to NULL stand for INTERSECT ALL and EXCEPT ALL.
 
     Returns
     -------
@@ -102,17 +111,14 @@ def plan_substrait(
     """
     parsed = parse(message) if isinstance(message, bytes) else _from_dictionary(dict(message))
     try:
-        return _translate(parsed, tables, JoinNotes(notes))
+        translator = RelationTranslator(tables, _functions(parsed), JoinNotes(notes), windows, multisets)
+        return _translate(parsed, translator)
     except RecursionError:
         raise Unsupported("a plan nested this deeply is not supported") from None
 
 
-def _translate(message: Any, tables: Mapping[str, Schema], notes: JoinNotes) -> Plan:
-    relations = [item for item in message.relations if item.WhichOneof("rel_type") is not None]
-    if not relations:
-        raise PlanFormatError("this Substrait plan has no relations")
-    if len(relations) > 1:
-        raise Unsupported("a Substrait plan of several relations is not supported: it must have one root")
+def _functions(message: Any) -> dict[int, str]:
+    """Return the names of a plan's functions by anchor."""
     functions = {
         item.extension_function.function_anchor: item.extension_function.name.partition(":")[0].lower()
         for item in message.extensions
@@ -121,7 +127,15 @@ def _translate(message: Any, tables: Mapping[str, Schema], notes: JoinNotes) -> 
     if message.version.producer == "datafusion":
         # SQL's concat() skips NULLs, and || does not; DataFusion calls the latter str_concat.
         functions = {key: "concat_skipping_null" if name == "concat" else name for key, name in functions.items()}
-    translator = RelationTranslator(tables, functions, notes)
+    return functions
+
+
+def _translate(message: Any, translator: RelationTranslator) -> Plan:
+    relations = [item for item in message.relations if item.WhichOneof("rel_type") is not None]
+    if not relations:
+        raise PlanFormatError("this Substrait plan has no relations")
+    if len(relations) > 1:
+        raise Unsupported("a Substrait plan of several relations is not supported: it must have one root")
     translator.grouping_id = message.version.producer == "datafusion"
     if relations[0].WhichOneof("rel_type") == "root":
         relation = translator.translate(relations[0].root.input)
@@ -133,7 +147,7 @@ def _translate(message: Any, tables: Mapping[str, Schema], notes: JoinNotes) -> 
         raise PlanFormatError(f"the plan names {len(names)} columns and has {len(relation.fields)}")
     if not names:
         raise Unsupported("a query without columns is not supported")
-    notes.check_used()
+    translator.notes.check_used()
     return Plan(rooted(relation), names, tuple(translator.subqueries.values))
 
 

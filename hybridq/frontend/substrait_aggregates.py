@@ -17,7 +17,7 @@ from hybridq.plan.naming import bounded, expression_name, unique_name
 from hybridq.plan.nodes import SET_NUMBER_TYPE, Aggregate, GroupingSets, Node, Project
 from hybridq.types import is_decimal
 
-_DISTINCT = 2
+DISTINCT = 2
 """Substrait's way to call an aggregate over distinct values."""
 
 
@@ -97,32 +97,59 @@ class AggregateTranslator:
         """Return an aggregate without a name, and whether its decimals have more digits than the producer assumed."""
         body = message.measure
         name = self.expressions.name_of(body.function_reference)
-        function = BY_SUBSTRAIT_NAME.get(name)
-        if function is None:
+        if name not in BY_SUBSTRAIT_NAME:
             raise Unsupported(f"the aggregate function {name} is not supported")
-        rules = AGGREGATES[function]
         if body.phase not in (0, 3):
             raise Unsupported("a plan with partial aggregates is not supported: give the whole aggregate")
         if any(part.WhichOneof("arg_type") != "value" for part in body.arguments):
             raise Unsupported(f"the aggregate function {name} with options is not supported")
         arguments = [self.expressions.translate(part.value, fields) for part in body.arguments]
-        if function == "quantile_disc" and len(arguments) == 1:
-            arguments.append(Literal(pa.float64(), 0.5))
         condition = self.expressions.condition(message.filter, fields) if message.HasField("filter") else None
-        distinct = body.invocation == _DISTINCT and rules.repeats
+        order = self.sort_keys(body.sorts, fields)
+        declared = arrow_type(body.output_type) if body.HasField("output_type") else None
+        return self.call(name, arguments, body.invocation == DISTINCT, order, condition, declared)
+
+    @staticmethod
+    def call(
+        name: str,
+        arguments: list[Expression],
+        distinct: bool,
+        order: tuple[SortKey, ...],
+        condition: Expression | None,
+        declared: pa.DataType | None,
+    ) -> tuple[AggregateCall, bool]:
+        """Return an aggregate without a name, and whether its decimals have more digits than the producer assumed.
+
+        Parameters
+        ----------
+        name : str
+            One of ``BY_SUBSTRAIT_NAME``.
+        arguments, distinct, order, condition
+            As in the plan.
+        declared : pyarrow.DataType or None
+            The type that the plan says the result has.
+
+        Raises
+        ------
+        Unsupported
+            The function does not take such arguments.
+        """
+        function = BY_SUBSTRAIT_NAME[name]
+        rules = AGGREGATES[function]
+        if function == "quantile_disc" and len(arguments) == 1:
+            arguments = [*arguments, Literal(pa.float64(), 0.5)]
+        distinct = distinct and rules.repeats
         if function == "count":
             arguments = _counted(arguments, distinct, condition)
         elif len(arguments) != rules.arguments:
             raise Unsupported(f"{name} of {len(arguments)} arguments is not supported")
         if condition is not None and not rules.takes_null:
             value = arguments[0]
-            arguments[0] = Case(value.type, ((condition, value),), Literal(value.type, None))
+            arguments = [Case(value.type, ((condition, value),), Literal(value.type, None)), *arguments[1:]]
             condition = None
-        order = self.sort_keys(body.sorts, fields)
         if order and not rules.ordered and not function.startswith("quantile"):
             # Of a function whose result does not depend on it.
             order = ()
-        declared = arrow_type(body.output_type) if body.HasField("output_type") else None
         types = tuple(argument.type for argument in arguments)
         data_type = aggregate_type(function, types, declared)
         argument = arguments[0] if arguments else None

@@ -22,7 +22,7 @@ Fields = Sequence[Column | HybridqError]
 """What each ordinal of an input stands for: a column, or the reason why it cannot be used."""
 
 _PLAIN_NAMES = {
-    "window_function": "window functions (OVER)",
+    "window_function": "a window function (OVER) within an expression",
     "dynamic_parameter": "parameters ($1, ?)",
     "multi_or_list": "membership of several values at once",
     "nested": "nested values (struct, list, map)",

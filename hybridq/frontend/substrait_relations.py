@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +12,15 @@ import pyarrow as pa
 from hybridq.errors import PlanFormatError, Unsupported
 from hybridq.frontend import set_operations
 from hybridq.frontend.construction import is_true, join_node, limit_node
-from hybridq.frontend.substrait_aggregates import AggregateTranslator
+from hybridq.frontend.substrait_aggregates import DISTINCT, AggregateTranslator
 from hybridq.frontend.substrait_expressions import ExpressionTranslator, column_at
 from hybridq.frontend.substrait_reads import read_table, read_values
 from hybridq.frontend.substrait_subqueries import JoinNotes, marked, subqueries_of
+from hybridq.frontend.window_details import WindowDetail
+from hybridq.frontend.window_functions import frame_of, window_call
+from hybridq.plan.aggregates import BY_SUBSTRAIT_NAME
 from hybridq.plan.expressions import (
+    Call,
     Column,
     Expression,
     Literal,
@@ -25,15 +29,15 @@ from hybridq.plan.expressions import (
     conjunction,
     conjuncts,
 )
-from hybridq.plan.naming import expression_name, unique_name
-from hybridq.plan.nodes import Filter, JoinKind, Node, Project, Sort
+from hybridq.plan.naming import bounded, expression_name, unique_name
+from hybridq.plan.nodes import Filter, JoinKind, Node, Project, Sort, Window
+from hybridq.plan.windows import PICKS, WindowCall
 from hybridq.types import Schema, is_decimal, is_integer
 
 DEEPEST_PLAN = 150
 """Levels of relations that a plan may have."""
 
 _UNSUPPORTED = {
-    "window": "window functions (OVER)",
     "lateral_join": "a lateral join",
     "expand": "grouping sets (ROLLUP, CUBE)",
     "write": "writing tables",
@@ -73,12 +77,25 @@ class RelationTranslator:
         Function names by anchor.
     notes : JoinNotes
         What Substrait cannot say of the plan's joins.
+    windows : iterator of tuple of WindowDetail, optional
+        For each relation with window functions, in the plan's order, what Substrait cannot say of them.
+    multisets : bool
+        Joins that take NULL as equal to NULL in all columns stand for INTERSECT ALL and EXCEPT ALL.
     """
 
-    def __init__(self, tables: Mapping[str, Schema], functions: Mapping[int, str], notes: JoinNotes) -> None:
+    def __init__(
+        self,
+        tables: Mapping[str, Schema],
+        functions: Mapping[int, str],
+        notes: JoinNotes,
+        windows: Iterator[tuple[WindowDetail, ...]] | None = None,
+        multisets: bool = False,
+    ) -> None:
         self.tables = tables
         self.expressions = ExpressionTranslator(functions)
         self.notes = notes
+        self.windows = windows
+        self.multisets = multisets
         self.subqueries = self.expressions.subqueries
         self.scans: Counter[str] = Counter()
         self.grouping_id = False
@@ -156,9 +173,23 @@ class RelationTranslator:
         return relation if rest is None else Relation(Filter(relation.node, rest), relation.fields)
 
     def _project(self, body: Any, depth: int) -> Relation:
+        windows = [
+            item.window_function for item in body.expressions if item.WhichOneof("rex_type") == "window_function"
+        ]
+        details = self._window_details(len(windows))
         relation = self.translate(body.input, depth)
-        computed = [self.expressions.translate(expression, relation.fields) for expression in body.expressions]
-        relation = Relation(self._with_marks(relation.node), relation.fields)
+        calls = [
+            self._window_call(item, item.partitions, item.sorts, relation.fields, detail)
+            for item, detail in zip(windows, details, strict=True)
+        ]
+        node, results = self._with_windows(relation.node, calls)
+        computed: list[Expression] = [
+            next(results)
+            if expression.WhichOneof("rex_type") == "window_function"
+            else self.expressions.translate(expression, relation.fields)
+            for expression in body.expressions
+        ]
+        relation = Relation(self._with_marks(node), relation.fields)
         ordinals = range(len(relation.fields) + len(computed))
         if body.common.WhichOneof("emit_kind") == "emit":
             emitted = set(body.common.emit.output_mapping)
@@ -184,6 +215,60 @@ class RelationTranslator:
         fields = tuple(Column(output.type, names.get(output, "")) for output in outputs)
         return Relation(node, fields)
 
+    def _window(self, body: Any, depth: int) -> Relation:
+        relation = self.translate(body.input, depth)
+        calls = [
+            self._window_call(item, body.partition_expressions, body.sorts, relation.fields, None)
+            for item in body.window_functions
+        ]
+        node, results = self._with_windows(relation.node, calls)
+        return Relation(node, (*relation.fields, *results))
+
+    def _window_details(self, count: int) -> Sequence[WindowDetail | None]:
+        """Return what Substrait cannot say of the next relation's window functions."""
+        if not count or self.windows is None:
+            return [None] * count
+        found = next(self.windows, ())
+        if len(found) != count:
+            raise Unsupported("window functions in this form are not supported: give each one a subquery of its own")
+        return found
+
+    def _window_call(
+        self, message: Any, partitions: Any, sorts: Any, fields: Sequence[Column], detail: WindowDetail | None
+    ) -> WindowCall:
+        name = self.expressions.name_of(message.function_reference)
+        if detail is not None and detail.function != name:
+            raise Unsupported(
+                f"the window function {name} in this form is not supported: give it a subquery of its own"
+            )
+        if any(part.WhichOneof("arg_type") != "value" for part in message.arguments):
+            raise Unsupported(f"the window function {name} with options is not supported")
+        arguments = [self.expressions.translate(part.value, fields) for part in message.arguments]
+        aggregate = None
+        if name in BY_SUBSTRAIT_NAME and name not in PICKS:
+            distinct = message.invocation == DISTINCT or (detail is not None and detail.distinct)
+            aggregate = self._aggregates.call(name, arguments, distinct, (), None, None)[0]
+        partition = tuple(self.expressions.translate(item, fields) for item in partitions)
+        order = self._sort_keys(sorts, fields)
+        return window_call(name, arguments, aggregate, partition, order, frame_of(message), detail)
+
+    def _with_windows(self, node: Node, calls: Sequence[WindowCall]) -> tuple[Node, Iterator[Column]]:
+        """Add window functions to a node's columns; also return the column of each."""
+        if not calls:
+            return node, iter(())
+        names: dict[WindowCall, str] = {}
+        taken = {field.name for field in node.schema}
+        for call in calls:
+            if call not in names:
+                names[call] = unique_name(bounded(call.text), taken)
+                taken.add(names[call])
+                reads = [*call.arguments, *(() if call.aggregate is None else call.aggregate.expressions)]
+                wider = call.aggregate is not None and call.aggregate.function in ("sum", "median")
+                if is_decimal(call.type) and (wider or any(map(self.expressions.is_widened, reads))):
+                    self.expressions.widened.add(names[call])
+        window = Window(node, tuple(call.renamed(name) for call, name in names.items()))
+        return window, iter([Column(call.type, names[call]) for call in calls])
+
     def _join(self, body: Any, depth: int, null_aware: bool = False) -> Relation:
         if body.type not in _JOINS:
             raise Unsupported("a join that takes a single match, a right mark join, or of no type: not supported")
@@ -192,6 +277,14 @@ class RelationTranslator:
         right = self._renamed(self.translate(body.right, depth), left.node)
         both = (*left.fields, *right.fields)
         condition = self.expressions.condition(body.expression, both) if body.HasField("expression") else None
+        if self.multisets and kind in ("semi", "anti") and _tells_null_from_null(condition):
+            pairs = conjuncts(condition) if condition is not None else ()
+            whole = len(pairs) == len(left.fields) == len(right.fields) and all(map(_tells_null_from_null, pairs))
+            if swapped or not whole:
+                raise Unsupported("INTERSECT ALL and EXCEPT ALL of constant columns are not supported")
+            inputs = (left.node, left.fields), (right.node, right.fields)
+            matched = set_operations.matched(*inputs, kept=kind == "semi", multiset=True)
+            return Relation(matched, set_operations.columns_of_node(matched))
         if swapped:
             left, right = right, left
         mark = unique_name("mark", {*(item.name for side in (left, right) for item in side.node.schema)})
@@ -220,10 +313,8 @@ class RelationTranslator:
         node: Node
         if kind == "union":
             node = set_operations.union_all(inputs)
-        elif distinct_rows:
-            node = set_operations.matched(inputs[0], inputs[1], kept=kind == "intersect")
         else:
-            raise Unsupported(f"{kind.upper()} ALL is not supported yet")
+            node = set_operations.matched(inputs[0], inputs[1], kept=kind == "intersect", multiset=not distinct_rows)
         for position, field in enumerate(node.schema):
             if any(self.expressions.is_widened(relation.fields[position]) for relation in relations):
                 self.expressions.widened.add(field.name)
@@ -252,8 +343,11 @@ class RelationTranslator:
 
     def _aggregate(self, body: Any, depth: int) -> Relation:
         relation = self.translate(body.input, depth)
-        translator = AggregateTranslator(self.expressions, self._sort_keys, self.grouping_id)
-        return Relation(*translator.translate(body, relation.node, relation.fields))
+        return Relation(*self._aggregates.translate(body, relation.node, relation.fields))
+
+    @property
+    def _aggregates(self) -> AggregateTranslator:
+        return AggregateTranslator(self.expressions, self._sort_keys, self.grouping_id)
 
     def _sort(self, body: Any, depth: int) -> Relation:
         relation = self.translate(body.input, depth)
@@ -283,3 +377,9 @@ class RelationTranslator:
             raise PlanFormatError(f"{clause} {value.value} is negative")
         rows: int | None = value.value
         return rows
+
+
+def _tells_null_from_null(condition: Expression | None) -> bool:
+    """Tell whether any part of a condition takes NULL as equal to NULL."""
+    parts = () if condition is None else conjuncts(condition)
+    return any(isinstance(part, Call) and part.function == "is_not_distinct_from" for part in parts)

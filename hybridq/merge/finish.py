@@ -1,4 +1,4 @@
-"""What happens to merged rows: HAVING, projections, ORDER BY, LIMIT."""
+"""What happens to merged rows: HAVING, projections, window functions, ORDER BY, LIMIT."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from hybridq.engines.cpu import CpuEngine
 from hybridq.engines.protocol import Frame
-from hybridq.physical.pipeline import FilterStep, FinishLimit, FinishStep, ProjectStep
+from hybridq.physical.pipeline import FilterStep, FinishLimit, FinishStep, FinishWindow, ProjectStep
 from hybridq.types import Field, Schema
 
 
@@ -17,7 +17,7 @@ def finish(steps: Sequence[FinishStep], table: pa.Table) -> pa.Table:
 
     Parameters
     ----------
-    steps : sequence of FilterStep, ProjectStep, FinishSort or FinishLimit
+    steps : sequence of FinishStep
     table : pyarrow.Table
         All merged rows.
     """
@@ -32,6 +32,9 @@ def finish(steps: Sequence[FinishStep], table: pa.Table) -> pa.Table:
         elif isinstance(step, ProjectStep):
             frame = engine.project(frame, step.expressions)
             schema = tuple(Field(item.name, item.expression.type) for item in step.expressions)
+        elif isinstance(step, FinishWindow):
+            frame = engine.window(frame, step.calls)
+            schema += tuple(Field(call.name, call.type) for call in step.calls)
         elif isinstance(step, FinishLimit):
             frame = engine.slice(frame, step.offset, step.count)
         elif isinstance(following, FinishLimit) and following.count is not None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from hybridq.plan.expressions import AggregateCall, Expression, NamedExpression, SortKey
 from hybridq.plan.nodes import GroupingSets, JoinKind, ScanColumn
+from hybridq.plan.windows import WindowCall
 from hybridq.types import Schema
 
 # --- input ---------------------------------------------------------------------------------------------------------
@@ -342,7 +343,14 @@ class FinishLimit:
     count: int | None
 
 
-FinishStep = FilterStep | ProjectStep | FinishSort | FinishLimit
+@dataclass(frozen=True, slots=True)
+class FinishWindow:
+    """Compute window functions over the merged rows, as new columns; aggregates are in partial form."""
+
+    calls: tuple[WindowCall, ...]
+
+
+FinishStep = FilterStep | ProjectStep | FinishSort | FinishLimit | FinishWindow
 
 
 @dataclass(frozen=True, slots=True)

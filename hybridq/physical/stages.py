@@ -32,6 +32,7 @@ from hybridq.physical.pipeline import (
     FilterStep,
     FinishLimit,
     FinishSort,
+    FinishWindow,
     PartialAggregateSink,
     Pipeline,
     ProbeStep,
@@ -45,6 +46,7 @@ from hybridq.physical.pipeline import (
     TopKSink,
 )
 from hybridq.physical.units import KeyRanges, alignment_overhead, surviving_units
+from hybridq.physical.windows import decompose_windows
 from hybridq.plan import nodes
 from hybridq.plan.cardinality import Estimator
 from hybridq.plan.expressions import Column, Expression, Literal, NamedExpression, columns_of, columns_of_call
@@ -219,6 +221,18 @@ class _Planner:
                 part.schema = node.schema
             parts += inner
         return OpenUnion(parts, node.schema, *self._estimate(node))
+
+    @lower.register
+    def _(self, node: nodes.Window) -> Fragment:
+        fragment = self.lower(node.input)
+        rows, size = self._estimate(node)
+        if not isinstance(fragment, OpenMerge):
+            schema = node.input.schema
+            fragment = OpenMerge(fragment, CollectSink(schema), ConcatenateMerge(schema), schema, rows, size)
+        partial, final = decompose_windows(node.calls)
+        fragment.finish += [FinishWindow(partial), ProjectStep(fragments.identity(node.input.schema) + final)]
+        fragment.schema, fragment.rows, fragment.bytes = node.schema, rows, size
+        return fragment
 
     def _step(self, fragment: Fragment, step: FilterStep | ProjectStep, node: nodes.Node) -> Fragment:
         _append(fragment, step)
@@ -430,6 +444,8 @@ def _title(branches: Sequence[Branch], fragment: OpenMerge) -> str:
             words.append("sort")
         elif isinstance(finish, FinishLimit):
             words.append("limit")
+        elif isinstance(finish, FinishWindow):
+            words.append("window")
     return ", ".join(words)
 
 

@@ -181,6 +181,10 @@ class Estimator:
         return inner
 
     @_rows_of.register
+    def _(self, node: nodes.Window) -> float:
+        return self.rows(node.input)
+
+    @_rows_of.register
     def _(self, node: nodes.Union) -> float:
         return sum(self.rows(part) for part in node.parts)
 
@@ -276,6 +280,13 @@ class Estimator:
         if node.sets is not None and node.sets.name == column:
             return unknown_profile(nodes.SET_NUMBER_TYPE, value_width(nodes.SET_NUMBER_TYPE), len(node.sets.members))
         raise KeyError(column)
+
+    @_profile_of.register
+    def _(self, node: nodes.Window, column: str) -> ColumnProfile:
+        for call in node.calls:
+            if call.name == column:
+                return unknown_profile(call.type, value_width(call.type), self.rows(node))
+        return self.profile(node.input, column)
 
     @_profile_of.register
     def _(self, node: nodes.Union, column: str) -> ColumnProfile:

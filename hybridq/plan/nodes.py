@@ -12,6 +12,7 @@ from typing import Literal as OneOf
 import pyarrow as pa
 
 from hybridq.plan.expressions import AggregateCall, Expression, NamedExpression, SortKey
+from hybridq.plan.windows import WindowCall
 from hybridq.types import Field, Schema
 
 JoinKind = OneOf["inner", "left", "full", "semi", "anti", "mark"]
@@ -387,6 +388,30 @@ class Union(Node):
     @property
     def label(self) -> str:
         return f"Union {', '.join(self.names)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Window(Node):
+    """The input's rows with window functions beside them: one new column a call, after the input's columns."""
+
+    input: Node
+    calls: tuple[WindowCall, ...]
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input,)
+
+    @property
+    def schema(self) -> Schema:
+        return self.input.schema + tuple(Field(call.name, call.type) for call in self.calls)
+
+    def with_inputs(self, inputs: tuple[Node, ...]) -> Node:
+        (child,) = inputs
+        return Window(child, self.calls)
+
+    @property
+    def label(self) -> str:
+        return f"Window {', '.join(map(str, self.calls))}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,7 +119,11 @@ def test_an_ambiguous_column_names_both_tables(tables):
         ("select round(p15, 1) from types", "round"),
         ("select nth_value(f64, 2) from types", "nth_value"),
         ("select random()", "random"),
-        ("select sum(f64) over (partition by i8) from types", "window functions"),
+        ("select sum(f64) ignore nulls over (partition by i8) from types", "IGNORE NULLS"),
+        (
+            "select array_agg(i8) filter (where i8 > 1) over () from types",
+            "FILTER of a window function",
+        ),
         ("select i8, sum(f64) from types group by grouping sets ((i8))", "single set"),
         ("with recursive t as (select 1 a union all select a + 1 from t where a < 3) select * from t", "RECURSIVE"),
         ("select unnest([1, 2])", "UNNEST"),

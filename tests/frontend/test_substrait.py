@@ -328,7 +328,7 @@ def test_names_of_nested_columns_are_skipped(sales):
     ("relation", "words"),
     [
         ({"set": {"inputs": [], "op": "SET_OP_UNSPECIFIED"}}, "a set operation of no kind"),
-        ({"window": {}}, "window functions"),
+        ({"topN": {}}, "top-n"),
         ({"reference": {}}, "reference"),
         ({"read": {"localFiles": {"items": [{"uriFile": "file:///etc/passwd"}]}}}, "names files"),
         ({"join": {"left": read(), "right": read("other"), "type": "JOIN_TYPE_LEFT_MARK"}}, "mark join"),

@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from hybridq.plan.expressions import AggregateCall, Column, Expression, NamedExpression, substitute
 from hybridq.plan.naming import bounded, expression_name, unique_name
-from hybridq.plan.nodes import SET_NUMBER_TYPE, Aggregate, Join, Node, Project, Scan, Union, Values
+from hybridq.plan.nodes import SET_NUMBER_TYPE, Aggregate, Join, Node, Project, Scan, Union, Values, Window
 from hybridq.plan.rules.helpers import is_identity, map_expressions
+from hybridq.plan.windows import WindowCall
 
 
 def canonical_names(root: Node) -> Node:
@@ -78,6 +79,16 @@ class _Renamer:
                 calls.append(replace(call, name=name))
                 made[call.name] = Column(call.type, name)
             return replace(changed, groups=groups, aggregates=tuple(calls)), made
+        if isinstance(changed, Window):
+            windows: list[WindowCall] = []
+            used = {item.name for item in below.schema} | taken
+            made = dict(names)
+            for window in changed.calls:
+                name = unique_name(bounded(window.text), used)
+                used.add(name)
+                windows.append(window.renamed(name))
+                made[window.name] = Column(window.type, name)
+            return replace(changed, calls=tuple(windows)), made
         return changed, names
 
     def _alias(self, table: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import singledispatch
 
 from hybridq.plan.expressions import columns_of
-from hybridq.plan.nodes import Aggregate, Join, Node, Project, Scan, Sort, TopK, Union
+from hybridq.plan.nodes import Aggregate, Join, Node, Project, Scan, Sort, TopK, Union, Window
 from hybridq.plan.rules.helpers import names_of, passing, read_by
 
 Needed = frozenset[str]
@@ -97,6 +97,18 @@ def _(node: Join, needed: Needed) -> Node:
     left = _prune(node.left, below & names_of(node.left.schema))
     right = _exact(node.right, _of(below, node.right))
     return _over(node, (left, right))
+
+
+@_prune.register
+def _(node: Window, needed: Needed) -> Node:
+    kept = tuple(call for call in node.calls if call.name in needed)
+    below = _of(needed, node.input)
+    if not kept:
+        return _prune(node.input, below)
+    if len(kept) != len(node.calls):
+        node = replace(node, calls=kept)
+    # All rows meet in one place: they should be narrow.
+    return _over(node, (_exact(node.input, below | read_by(node)),))
 
 
 @_prune.register

@@ -22,7 +22,8 @@ from hybridq.plan.expressions import (
     substitute,
     walk,
 )
-from hybridq.plan.nodes import Aggregate, Filter, Join, Node, Project, Scan, Sort, TopK
+from hybridq.plan.nodes import Aggregate, Filter, Join, Node, Project, Scan, Sort, TopK, Window
+from hybridq.plan.windows import WindowCall
 from hybridq.types import Schema, is_decimal, is_floating, is_integer
 
 LARGEST_INLINED = 400
@@ -181,6 +182,10 @@ def map_expressions(node: Node, change: Callable[[Expression], Expression]) -> N
         calls = tuple(_map_call(call, change) for call in node.aggregates)
         same = groups is node.groups and all(a is b for a, b in zip(calls, node.aggregates, strict=True))
         return node if same else replace(node, groups=groups, aggregates=calls)
+    if isinstance(node, Window):
+        windows = tuple(_map_window(call, change) for call in node.calls)
+        same = all(a is b for a, b in zip(windows, node.calls, strict=True))
+        return node if same else replace(node, calls=windows)
     if isinstance(node, Sort | TopK):
         keys = tuple(_map_key(key, change) for key in node.keys)
         same = all(a is b for a, b in zip(keys, node.keys, strict=True))
@@ -207,6 +212,14 @@ def _map_call(call: AggregateCall, change: Callable[[Expression], Expression]) -
     old = call.expressions
     new = tuple(map(change, old))
     return call if all(a is b for a, b in zip(old, new, strict=True)) else call.with_expressions(new)
+
+
+def _map_window(call: WindowCall, change: Callable[[Expression], Expression]) -> WindowCall:
+    aggregate = None if call.aggregate is None else _map_call(call.aggregate, change)
+    arguments, partition = tuple(map(change, call.arguments)), tuple(map(change, call.partition))
+    order = tuple(_map_key(key, change) for key in call.order)
+    changed = replace(call, arguments=arguments, partition=partition, order=order, aggregate=aggregate)
+    return call if changed == call else changed
 
 
 def _map_key(key: SortKey, change: Callable[[Expression], Expression]) -> SortKey:

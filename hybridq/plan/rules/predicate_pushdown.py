@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import singledispatch
 
 from hybridq.plan.expressions import Column, Expression, columns_of, conjunction, conjuncts, substitute
-from hybridq.plan.nodes import Aggregate, Filter, Join, Node, Project, Scan, Sort, Union
+from hybridq.plan.nodes import Aggregate, Filter, Join, Node, Project, Scan, Sort, Union, Window
 from hybridq.plan.rules.helpers import can_fail, filtered, inlined, key_pair, names_of, values_of
 
 Predicates = tuple[Expression, ...]
@@ -16,9 +16,9 @@ Predicates = tuple[Expression, ...]
 def predicate_pushdown(root: Node) -> Node:
     """Move predicates down to the scans, and equalities between the sides of a join into its keys.
 
-    Predicates pass Projects, Sorts, UNION ALL, group keys and the sides of joins that they cannot pad, but no LIMIT.
-    One that may fail (division, narrowing casts) stays where it is, so that it sees no row that another condition or a
-    join would have kept from it.
+    Predicates pass Projects, Sorts, UNION ALL, group keys, keys by which all windows are partitioned, and the sides of
+    joins that they cannot pad, but no LIMIT. One that may fail (division, narrowing casts) stays where it is, so that
+    it sees no row that another condition or a join would have kept from it.
 
     >>> import pyarrow as pa
     >>> from hybridq.plan.expressions import Call, Column, Literal
@@ -103,6 +103,17 @@ def _(node: Aggregate, predicates: Predicates) -> Node:
         else:
             above.append(predicate)
     child = _push(node.input, tuple(below))
+    return filtered(node if child is node.input else replace(node, input=child), above)
+
+
+@_push.register
+def _(node: Window, predicates: Predicates) -> Node:
+    # What is true of a partition's key keeps or drops whole partitions, and so changes no frame.
+    keys = [{item.name for item in call.partition if isinstance(item, Column)} for call in node.calls]
+    common = frozenset.intersection(*map(frozenset, keys))
+    below = tuple(predicate for predicate in predicates if columns_of(predicate) and columns_of(predicate) <= common)
+    child = _push(node.input, below)
+    above = [predicate for predicate in predicates if predicate not in below]
     return filtered(node if child is node.input else replace(node, input=child), above)
 
 
