@@ -19,7 +19,7 @@ from hybridq.catalog import Catalog
 from hybridq.config import Config, HotColumns
 from hybridq.dispatch.devices import Device, slots
 from hybridq.dispatch.executor import CancelRequested, Event, Executor, Failed, Finished, Message, Vanished
-from hybridq.dispatch.memory import GIVE_UP_AFTER, remedy, rows_that_fit
+from hybridq.dispatch.memory import GIVE_UP_AFTER, check_gathered, remedy, rows_that_fit
 from hybridq.dispatch.progress import KindProgress, Progress
 from hybridq.dispatch.stage_run import ChunkState, StageRun, source_rows
 from hybridq.dispatch.tasks import MergeTask
@@ -282,6 +282,8 @@ class Driver:
         # Partial results that are all on GPU workers stay there: a build side, say, is needed there next.
         on_gpus = run.by_kind.keys() == {"gpu"} and any(device.kind == "gpu" for device in self._devices)
         kind: Kind = "gpu" if on_gpus or not self._has_cpu() else "cpu"
+        if last:
+            check_gathered(run.stage, sum(part.bytes for part in parts), self._devices)
         key = run.begin_merge(parts, kind, last)
         task = MergeTask(self._query, self._executor.topic, key, run.blob, last, kind)
         self._executor.merge(task, [part.key for part in parts], kind, MERGE_PRIORITY)

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from hybridq.dispatch.devices import Device
 from hybridq.engines.account import DeviceAccount
-from hybridq.errors import DeviceOutOfMemory
-from hybridq.physical.pipeline import Chunk
+from hybridq.errors import DeviceOutOfMemory, ExecutionError
+from hybridq.physical.pipeline import Chunk, FinishWindow, Stage
 from hybridq.topology import Kind
 
 FOOTPRINT_FACTOR = 3.0
@@ -28,6 +28,10 @@ SMALL_BYTES = 16 * 1024
 
 GIVE_UP_AFTER = 3
 """Chunks of one unit that did not fit a device, none having fitted, after which the stage sends it no more."""
+
+
+WINDOW_FACTOR = 7
+"""Peak memory of window functions over the bytes of their input, as measured with up to three over 3 million rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,34 @@ def remedy(kind: Kind, section: str, can_halve: bool, cpu_there: bool) -> Remedy
     if kind == "gpu" and cpu_there:
         return Remedy("move")
     return Remedy("fail")
+
+
+def check_gathered(stage: Stage, size: int, devices: Iterable[Device]) -> None:
+    """Check that one worker can hold all rows of a stage that has window functions.
+
+    Parameters
+    ----------
+    stage : Stage
+    size : int
+        Bytes of its partial results together.
+    devices : iterable of Device
+        The workers that may get them.
+
+    Raises
+    ------
+    ExecutionError
+        It cannot: it would be killed on the way.
+    """
+    limits = [device.memory for device in devices if device.memory]
+    if not limits or not any(isinstance(step, FinishWindow) for step in stage.finish):
+        return
+    needed = size * WINDOW_FACTOR
+    if needed > min(limits):
+        raise ExecutionError(
+            f"stage {stage.id} ({stage.title}): window functions need all {size / 2**20:.0f} MiB of their input on one"
+            f" worker, about {needed / 2**20:.0f} MiB with what they compute, one has {min(limits) / 2**20:.0f} MiB:"
+            " filter or aggregate first, select fewer columns, or start workers with more memory"
+        )
 
 
 def compact(table: pa.Table) -> pa.Table:

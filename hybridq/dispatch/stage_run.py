@@ -81,6 +81,8 @@ class Part:
         Rows of the partial result.
     source_rows : int
         Source rows that went into it.
+    bytes : int
+        Size in memory.
     state : ChunkState or None
         The chunk, if it is a single one.
     """
@@ -89,6 +91,7 @@ class Part:
     key: str
     rows: int
     source_rows: int
+    bytes: int = 0
     state: ChunkState | None = None
 
 
@@ -228,7 +231,7 @@ class StageRun:
             self.output, self.output_state = state.key, state
             self.report.output_rows = int(event["rows"])
             return
-        part = Part(state.chunk.order, state.key, int(event["rows"]), rows, state)
+        part = Part(state.chunk.order, state.key, int(event["rows"]), rows, int(event["bytes"]), state)
         bisect.insort(self.parts, part, key=lambda item: item.order)
 
     def undo(self, part: Part) -> None:
@@ -319,7 +322,7 @@ class StageRun:
             self.report.output_rows = int(event["rows"])
         else:
             total = sum(part.source_rows for part in merging.parts)
-            part = Part(merging.parts[0].order, key, int(event["rows"]), total)
+            part = Part(merging.parts[0].order, key, int(event["rows"]), total, int(event.get("bytes", 0)))
             bisect.insort(self.parts, part, key=lambda item: item.order)
         return merging.parts
 

@@ -19,7 +19,7 @@ from hybridq.errors import (
     QueryCancelled,
     WorkersLost,
 )
-from hybridq.physical.pipeline import BroadcastBuild
+from hybridq.physical.pipeline import BroadcastBuild, FinishWindow
 
 BOTH = [device("cpu"), device("gpu")]
 
@@ -293,3 +293,12 @@ def test_progress_counts_chunks_and_rows():
     progress = driver.progress()
     assert (progress.rows_done, progress.rows, progress.finished) == (205, 205, True)
     assert progress.kinds["cpu"].chunks == 21
+
+
+def test_a_query_whose_windows_do_not_fit_fails_before_they_are_merged():
+    stage = dataclasses.replace(scan_stage(100), finish=(FinishWindow(()),))
+    executor = FakeExecutor([dataclasses.replace(device("cpu"), memory=100)])
+    driver, _ = make_driver(executor, 100, "cpu", stages=[stage], chunk_units=1, cpu_chunk_rows=10)
+    with pytest.raises(ExecutionError, match="window functions"):
+        driver.run()
+    assert executor.merges == []

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import dataclasses
+
 import pyarrow as pa
 import pytest
-from fakes import device
+from fakes import device, scan_stage
 
-from hybridq.dispatch.memory import compact, remedy, rows_that_fit
+from hybridq.dispatch.memory import WINDOW_FACTOR, check_gathered, compact, remedy, rows_that_fit
+from hybridq.errors import ExecutionError
+from hybridq.physical.pipeline import FinishWindow
 
 
 @pytest.mark.parametrize(
@@ -38,3 +42,13 @@ def test_compact_lets_go_of_what_a_slice_keeps_alive():
     assert compact(whole) is whole
     no_columns = compact(whole.slice(0, 3).select([]))
     assert no_columns.num_rows == 3
+
+
+def test_windows_over_more_than_a_worker_holds_are_refused():
+    stage = dataclasses.replace(scan_stage(10), finish=(FinishWindow(()),))
+    worker = dataclasses.replace(device("cpu"), memory=100)
+    check_gathered(stage, 100 // WINDOW_FACTOR, [worker])
+    check_gathered(stage, 10**9, [device("cpu")])  # no limit is known
+    check_gathered(scan_stage(10), 10**9, [worker])  # no window
+    with pytest.raises(ExecutionError, match="window functions need all"):
+        check_gathered(stage, 100, [device("cpu"), worker])
