@@ -7,9 +7,14 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
+from hybridq.errors import Unsupported
+from hybridq.frontend.sql import export_substrait
+from hybridq.types import Field
+
 from .conftest import in_order, rows
 
 INT = pa.int64()
+SCHEMA = (Field("a", INT),)
 
 
 def ints(*values):
@@ -165,3 +170,19 @@ def test_a_table_in_memory_keeps_its_rows_where_no_column_is_read(single_units):
     }.items():
         for mode in ("cpu", "gpu", "cop"):
             assert in_order(single_units.sql(sql).collect(mode=mode).to_arrow()) == expected
+
+
+def test_all_counts_repeated_rows(ask, tables):
+    answer = ask("select a, s from t except all select a, s from u", **tables)
+    assert rows(answer) == sorted([(1, "x"), (2, "y"), (None, None), (5, "")], key=str)
+    answer = ask("select a from t intersect all (select a from u union all select a from u where a = 2)", **tables)
+    assert rows(answer) == sorted([(2,), (2,), (None,)], key=str)
+
+
+def test_all_beside_what_the_plan_cannot_tell_from_it(single_units, tables):
+    single_units.register("t", tables["t"])
+    single_units.register("u", tables["u"])
+    with pytest.raises(Unsupported, match="DISTINCT FROM"):
+        single_units.sql("select a from t where a is distinct from 1 except all select a from u")
+    with pytest.raises(Unsupported, match="cannot be written"):
+        export_substrait("select a from t except all select a from u", {"t": SCHEMA, "u": SCHEMA})

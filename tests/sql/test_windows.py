@@ -14,7 +14,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from hybridq.errors import NumericOverflow, SqlError, Unsupported
+from hybridq.frontend.sql import export_substrait
 from hybridq.testing.in_process import connect_in_process
+from hybridq.types import Field
 
 MODES = ("cpu", "gpu", "cop")
 
@@ -311,6 +313,38 @@ def test_what_is_not_supported_is_named(session, folder, call, error, words):
     register(session, folder, SAMPLE)
     with pytest.raises(error, match=words):
         session.sql(f"select {call} from t").collect()
+
+
+def test_what_substrait_cannot_say_is_not_exported():
+    tables = {"t": tuple(Field(field.name, field.type) for field in SAMPLE.schema)}
+    assert "windowFunction" in export_substrait("select sum(v) over (order by k) from t", tables)
+    for call in (
+        "lag(v) ignore nulls over (order by k)",
+        "count(distinct v) over ()",
+        "sum(v) over (order by t range between interval '1 day' preceding and current row)",
+        "sum(v) over (order by k groups 1 preceding)",
+    ):
+        with pytest.raises(Unsupported, match="cannot be written as Substrait"):
+            export_substrait(f"select {call} from t", tables)
+
+
+def test_windows_within_scalar_subqueries(session, folder):
+    sql = (
+        "select id, (select max(r) from (select row_number() over (order by id) as r from t) x) as w from t order by id"
+    )
+    check(session, folder, SAMPLE, sql)
+    with pytest.raises(Unsupported, match="scalar subquery"):
+        session.sql(sql.replace("row_number()", "lag(id) ignore nulls"))
+
+
+def test_windows_on_a_cluster(ask):
+    answer = ask(
+        "select id, sum(v) over (partition by p order by id) as a, count(*) over () as b from t order by id",
+        order_by=("id",),
+        t=SAMPLE,
+    )
+    assert answer["a"].to_pylist() == [10, 10, 30, -4, 15, 36, 3, 15, 9, 16, 38, 19]
+    assert answer["b"].to_pylist() == [12] * 12
 
 
 # --- random windows --------------------------------------------------------------------------------------------------
