@@ -41,6 +41,9 @@ MODES = (
 )
 """Mode, and row groups in a chunk (0: all); one line of these for each set of tables."""
 
+MAY_SPARE = ("FILTER", "WHERE", "CASE", "coalesce", "JOIN", "HAVING", " AND ", " OR ", "EXISTS")
+"""Words of queries in which one engine need not compute what overflows in the other."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -122,10 +125,12 @@ class Checker:
         if errors:
             return self._judge_error(errors[0], expected, refusal)
         if refusal is not None:
-            if _is_arithmetic(refusal):
+            if _is_arithmetic(refusal) and not any(word in sql for word in MAY_SPARE):
                 return Outcome("different", f"DuckDB fails with {refusal}, hybridq gives {answers[0].num_rows} rows")
             return Outcome("undecided", f"DuckDB: {str(refusal).splitlines()[0]}")
         assert expected is not None
+        if query.limit is not None and expected.num_rows > query.limit:
+            return Outcome("undecided", "DuckDB gives more rows than LIMIT says")
         for (mode, units), answer in zip(self._modes, answers, strict=True):
             try:
                 _compare(answer, expected, unlimited, query)

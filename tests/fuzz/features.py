@@ -222,13 +222,6 @@ CLAUSES: Mapping[str, str] = {
 }
 
 
-KNOWN_WRONG = {
-    "intersect all": "planned as a semi join, which does not count duplicates",
-    "except all": "planned as an anti join, which does not count duplicates",
-}
-"""Clauses that hybridq plans and answers wrongly; to be emptied."""
-
-
 @dataclass(frozen=True)
 class Features:
     """What hybridq supports now.
@@ -266,8 +259,7 @@ def find_features() -> Features:
     def arguments(function: Function) -> Sequence[str]:
         return [f"p.{'int' if kind == 'any' else kind}" for kind in function.arguments]
 
-    missing.update(KNOWN_WRONG)
-    clauses = frozenset(name for name, sql in CLAUSES.items() if name not in KNOWN_WRONG and works(name, sql))
+    clauses = frozenset(name for name, sql in CLAUSES.items() if works(name, sql))
     functions = tuple(f for f in FUNCTIONS if works(f.text, f"select {f.text.format(*arguments(f))} as x from p"))
     # Beside others: DISTINCT alone is planned in another way.
     beside = "count(distinct p.text) as y, count(*) as z"

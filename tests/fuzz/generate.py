@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import dataclass, replace
 
 from .data import DAYS, MOMENTS, TEXTS, TableSpec
@@ -11,6 +12,9 @@ from .tree import Expr, Query, Relation, Select, SetOperation
 
 COMPARED = ("int", "float", "decimal", "text", "date", "moment")
 """Kinds of which two different columns can be compared."""
+
+FOLDED_OTHERWISE = ("cast", "upper", "round")
+"""Starts of functions that DataFusion, which computes constant expressions while it plans, rounds or maps otherwise."""
 
 NULL_TYPES = {
     "int": "bigint", "unsigned": "bigint unsigned", "float": "double", "decimal": "decimal(9, 2)", "bool": "boolean",
@@ -108,8 +112,8 @@ class Generator:
 
     def call(self, function: Function, scope: Scope, depth: int, tame: bool) -> Expr:
         parts = tuple(self.value(kind, scope, depth - 1, tame or function.tame) for kind in function.arguments)
-        if function.text.startswith("cast") and function.arguments == ("decimal",) and not _uses_columns(parts[0]):
-            return self.leaf(function.kind, scope, tame)  # of a constant, it is computed by DataFusion, which truncates
+        if not any(map(_uses_columns, parts)) and function.text.startswith(FOLDED_OTHERWISE):
+            return self.leaf(function.kind, scope, tame)
         return _made(function.kind, function.text, parts, function.duckdb, function.exact)
 
     def arithmetic(self, kind: str, scope: Scope, depth: int) -> Expr:
@@ -333,7 +337,8 @@ class Generator:
         elif not nested and self.has("quotient") and self.chance(0.08):
             parts = (self.value("decimal", scope, 1, True), self.leaf("decimal", scope, True))
             divisor = _made("decimal", "nullif({0}, 0)", parts[1:])
-            items += (Expr("decimal", "({0} / {1})", (parts[0], divisor), quotient=True),)
+            if any(map(_uses_columns, parts)):
+                items += (Expr("decimal", "({0} / {1})", (parts[0], divisor), quotient=True),)
         elif not nested and self.has("correlated value") and self.chance(0.08):
             items += (self.correlated_value(scope),)
         distinct = self.has("distinct") and all(i.exact and not i.quotient for i in items) and self.chance(0.15)
@@ -443,6 +448,4 @@ def _made(kind: str, text: str, parts: tuple[Expr | Query, ...], duckdb: str | N
 
 
 def _uses_columns(expression: Expr) -> bool:
-    if not expression.parts:
-        return "." in expression.text and expression.text.startswith("r")
-    return any(_uses_columns(part) for part in expression.parts if isinstance(part, Expr))
+    return re.search(r"\br\d+\.", expression.sql("hybridq")) is not None

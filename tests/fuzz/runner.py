@@ -7,7 +7,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hybridq.engines.protocol import Engine
 
@@ -116,7 +116,9 @@ def run(
             tally.undecided[outcome.detail.splitlines()[0][:110]] += 1
         elif outcome.verdict == "different":
             if shrink_seconds:
+                first, told = case.query.sql("hybridq"), outcome.detail
                 case, outcome = shrink(case, outcome, shrink_seconds, gpu)
+                outcome = replace(outcome, detail=f"{outcome.detail}\n  at first: {told}\n    {first}")
             tally.differences.append((case, outcome))
             if on_difference is not None:
                 on_difference(case, outcome)
