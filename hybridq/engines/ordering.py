@@ -108,6 +108,20 @@ def order_of(columns: Sequence[Column], keys: Sequence[SortKey]) -> Indices:
     return stable_order(*combined(ordered), columns[0].rows)
 
 
+def runs_of(columns: Sequence[Column], keys: Sequence[SortKey]) -> tuple[Indices, Indices]:
+    """Return the stable order of rows as ``order_of`` does, and where in it each run of equal rows begins."""
+    ordered = [part for column, key in zip(columns, keys, strict=True) for part in _ordered(column, key)]
+    integers, bits = combined(ordered)
+    rows = columns[0].rows
+    order = _order(integers, bits, rows)
+    new = np.zeros(rows, np.bool_)
+    new[:1] = True
+    for values in integers:
+        sorted_values = values.take(order)
+        new[1:] |= sorted_values[1:] != sorted_values[:-1]
+    return order, np.flatnonzero(new)
+
+
 def sort_indices(frame: CpuFrame, keys: Sequence[SortKey]) -> Indices:
     """Return the stable order of a compact frame's rows."""
     columns, bits = combined(ordered_keys(frame, keys))

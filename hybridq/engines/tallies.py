@@ -11,8 +11,7 @@ import pyarrow as pa
 from hybridq import types
 from hybridq.engines.column import Column, Indices, Values, within
 from hybridq.engines.decimals import divide_rounded, from_integers, scale_of, to_integers
-from hybridq.engines.grouped import GroupedRows, fields_of, group_numbers, list_lengths, lists_of, struct_of
-from hybridq.engines.grouping import group
+from hybridq.engines.grouped import GroupedRows, fields_of, list_lengths, lists_of, struct_of
 from hybridq.plan.expressions import Call, SortKey
 from hybridq.plan.expressions import Column as ColumnReference
 
@@ -33,20 +32,19 @@ def merge_tallies(rows: GroupedRows) -> Column:
 
 
 def _tallied(rows: GroupedRows, counts: Indices | None) -> Column:
-    from hybridq.engines.ordering import order_of  # which needs the evaluator, which needs this module
+    from hybridq.engines.ordering import runs_of  # which needs the evaluator, which needs this module
 
     (values,) = rows.columns
-    pairs = group([rows.group_column(), values.contiguous()], len(rows.codes))
-    totals = np.zeros(pairs.cells, np.int64)
-    np.add.at(totals, pairs.codes, 1 if counts is None else counts)
-    present = np.flatnonzero(totals)
-    owners, values = pairs.decode(present)
-    codes = owners.numbers.astype(np.int64)
     ascending = SortKey(ColumnReference(values.type, "value"))
-    order = order_of([group_numbers(codes, rows.groups), values], [ascending, ascending])
-    columns = [values.take(order), Column(pa.int64(), totals[present].take(order))]
+    order, starts = runs_of([rows.group_column(), values], [ascending, ascending])
+    if counts is None or len(starts) == 0:
+        totals = np.diff(starts, append=len(order))
+    else:
+        totals = np.add.reduceat(counts.take(order), starts)
+    chosen = order.take(starts)
+    columns = [values.take(chosen), Column(pa.int64(), totals.astype(np.int64))]
     data_type = rows.call.type
-    lengths = np.bincount(codes, minlength=rows.groups)
+    lengths = np.bincount(rows.codes.take(chosen), minlength=rows.groups)
     return lists_of(struct_of(columns, data_type.value_type), lengths, data_type)
 
 
