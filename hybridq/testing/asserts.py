@@ -98,6 +98,10 @@ def _equal(left: Any, right: Any, tolerance: float) -> bool:
         return left == right or math.isclose(left, right, rel_tol=tolerance, abs_tol=0.0)
     if left is None or right is None:
         return left is None and right is None
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(
+            _equal(one, other, tolerance) for one, other in zip(left, right, strict=True)
+        )
     return bool(left == right)
 
 

@@ -41,10 +41,4 @@ def aggregate_lacking(call: AggregateCall) -> str | None:
     """Tell why the engine does not compute an aggregate of such arguments; ``None``: it does."""
     if call.further:
         return f"the GPU engine has no {call.function} of several arguments"
-    if call.argument is None:
-        return None
-    data_type = call.argument.type
-    if call.function == "union":
-        # Merged lists of values: as far as the values themselves.
-        data_type = data_type.value_type
-    return type_lacking(data_type)
+    return None if call.argument is None else type_lacking(call.argument.type)
