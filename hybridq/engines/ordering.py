@@ -113,7 +113,7 @@ def runs_of(columns: Sequence[Column], keys: Sequence[SortKey]) -> tuple[Indices
     ordered = [part for column, key in zip(columns, keys, strict=True) for part in _ordered(column, key)]
     integers, bits = combined(ordered)
     rows = columns[0].rows
-    order = _order(integers, bits, rows)
+    order = stable_order(integers, bits, rows)
     new = np.zeros(rows, np.bool_)
     new[:1] = True
     for values in integers:
