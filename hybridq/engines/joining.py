@@ -347,13 +347,11 @@ def _passing(
 
 
 def _padded(looked_up: Indices, right: Indices, rows: int) -> tuple[Indices, Indices]:
-    """Add a pair with no build row (-1) for each row that is in no pair, keeping the order of rows."""
+    """Add a pair with no build row (-1) for each row that is in no pair. Pairs are, and stay, in the order of rows."""
     alone = np.ones(rows, np.bool_)
     alone[looked_up] = False
     missing = np.flatnonzero(alone)
     if len(missing) == 0:
         return looked_up, right
-    left = np.concatenate((looked_up, missing))
-    right = np.concatenate((right, np.full(len(missing), -1, np.int64)))
-    order = np.argsort(left, kind="stable")
-    return left[order], right[order]
+    places = np.searchsorted(looked_up, missing)
+    return np.insert(looked_up, places, missing), np.insert(right, places, -1)

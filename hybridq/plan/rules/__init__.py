@@ -12,6 +12,7 @@ from hybridq.plan.rules.constant_folding import constant_folding
 from hybridq.plan.rules.join_order import join_order
 from hybridq.plan.rules.merge_projections import merge_projections
 from hybridq.plan.rules.predicate_pushdown import predicate_pushdown
+from hybridq.plan.rules.reduce_aggregates import reduce_aggregates
 from hybridq.plan.rules.top_k import top_k
 from hybridq.plan.statistics import TableStatistics
 
@@ -23,12 +24,13 @@ RULES: tuple[Rule, ...] = (
     predicate_pushdown,
     merge_projections,
     join_order,
+    reduce_aggregates,
     merge_projections,
     top_k,
     column_pruning,
     canonical_names,
 )
-"""The rules in the order they are applied; ``join_order`` also takes an estimator."""
+"""The rules in the order they are applied; ``join_order`` and ``reduce_aggregates`` also take an estimator."""
 
 MOST_ROUNDS = 5
 """Rounds of all rules after which a plan is taken as it is; mostly one changes it and one does not."""
@@ -65,5 +67,5 @@ def _optimized(root: Node, estimator: Estimator) -> Node:
 
 def _round(root: Node, estimator: Estimator) -> Node:
     for rule in RULES:
-        root = rule(root, estimator) if rule is join_order else rule(root)  # type: ignore[call-arg]
+        root = rule(root, estimator) if rule in (join_order, reduce_aggregates) else rule(root)  # type: ignore[call-arg]
     return root
