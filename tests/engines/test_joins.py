@@ -6,6 +6,7 @@ from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from engine_helpers import (
     DATE,
@@ -257,3 +258,79 @@ def test_a_filtered_frame_as_build_side(engine):
     result = engine.probe(engine.from_arrow(pa.table({"a": [1, 2]})), build, "inner", [col("a")], None, ["y"])
     assert rows(engine.to_arrow(result, (Field("y", TEXT),))) == [("b",)]
     assert columns(right)["b"].type == LONG
+
+
+# --- IN, marks, and joins without keys -------------------------------------------------------------------------------
+
+
+def small_sides():
+    left = pa.table({"a": pa.array([1, 2, None, 4, 2], LONG), "b": pa.array([1, 2, 3, None, 5], LONG)})
+    right = pa.table({"c": pa.array([2, None, 2, 7], LONG), "d": pa.array([2, 3, None, 5], LONG)})
+    return left, right
+
+
+SMALL_SIDES = {
+    "as they are": lambda left, right: (left, right),
+    "no NULL on the right": lambda left, right: (left, right.filter(pc.is_valid(right["c"]))),
+    "nothing on the right": lambda left, right: (left, right.slice(0, 0)),
+    "nothing on the left": lambda left, right: (left.slice(0, 0), right),
+    "only NULL on the right": lambda left, right: (left, right.filter(pc.is_null(right["c"]))),
+}
+
+
+@pytest.mark.parametrize("change", SMALL_SIDES.values(), ids=SMALL_SIDES)
+@pytest.mark.parametrize(
+    ("more_keys", "residual", "where"),
+    [
+        ([], None, "true"),
+        (["b"], None, "d = b"),
+        ([], call("less", col("b"), col("d")), "b < d"),
+        (["b"], call("not_equal", col("c"), lit(7)), "d = b and c <> 7"),
+    ],
+)
+def test_in_and_not_in_with_nulls(engine, change, more_keys, residual, where):
+    left, right = change(*small_sides())
+    DUCK.register("l", left)
+    DUCK.register("r", right)
+    build = engine.build(engine.from_arrow(right), ["c", "d"][: 1 + len(more_keys)])
+    keys = [col("a"), *map(col, more_keys)]
+    frame = engine.from_arrow(left)
+    anti = engine.probe(frame, build, "anti", keys, residual, ["a", "b"], null_aware=True)
+    expected = DUCK.execute(f"select * from l where a not in (select c from r where {where})").fetchall()
+    fields = (Field("a", LONG), Field("b", LONG))
+    assert in_any_order(rows(engine.to_arrow(anti, fields))) == in_any_order(expected)
+    marked = engine.probe(frame, build, "mark", keys, residual, ["a", "b", "x"], null_aware=True, mark="x")
+    expected = DUCK.execute(f"select *, a in (select c from r where {where}) from l").fetchall()
+    assert rows(engine.to_arrow(marked, (*fields, Field("x", pa.bool_())))) == expected
+
+
+@pytest.mark.parametrize("change", SMALL_SIDES.values(), ids=SMALL_SIDES)
+def test_marks_of_exists_are_never_null(engine, change):
+    left, right = change(*small_sides())
+    DUCK.register("l", left)
+    DUCK.register("r", right)
+    build = engine.build(engine.from_arrow(right), ["c"])
+    marked = engine.probe(engine.from_arrow(left), build, "mark", [col("a")], None, ["a", "x"], mark="x")
+    expected = DUCK.execute("select a, exists (select 1 from r where c = a) from l").fetchall()
+    assert rows(engine.to_arrow(marked, (Field("a", LONG), Field("x", pa.bool_())))) == expected
+
+
+@pytest.mark.parametrize("change", SMALL_SIDES.values(), ids=SMALL_SIDES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_joins_without_keys(engine, change, kind):
+    left, right = change(*small_sides())
+    for residual, condition in ((None, "true"), (call("less", col("b"), col("d")), "b < d")):
+        found = rows(join(engine, left, right, kind, [], [], residual))
+        assert in_any_order(found) == in_any_order(expected_join(left, right, kind, condition))
+
+
+def test_most_matches(engine):
+    def most(values, keys=("b",)):
+        table = pa.table({"b": pa.array(values, LONG), "c": pa.array(range(len(values)), LONG)})
+        return engine.build(engine.from_arrow(table), list(keys)).most_matches
+
+    assert most([1, 5, 3]) == 1
+    assert most([1, 5, 1, None, None, None]) == 2
+    assert most([1, 1, 1], keys=("b", "c")) == 1
+    assert most([1, 2, 3], keys=()) == 3
+    assert most([]) == 0
