@@ -78,7 +78,8 @@ def _with_fewer_groups(node: Node, name: str, asking: Node, asking_name: str, es
             name = passed.name
         below = _with_fewer_groups(node.input, name, asking, asking_name, estimator)
         return None if below is None else node.with_inputs((below,))
-    if not isinstance(node, Aggregate):
+    if not isinstance(node, Aggregate) or node.sets is not None:
+        # Of grouping sets, rows that are not asked for by this key still count in sets without it.
         return None
     key = next((item.expression for item in node.groups if item.name == name), None)
     if key is None or _has_semi_join(node.input, key):
