@@ -76,6 +76,21 @@ def is_string(data_type: pa.DataType) -> bool:
     return bool(pa.types.is_string(data_type))
 
 
+def is_time(data_type: pa.DataType) -> bool:
+    """Tell whether the type is a date or a timestamp."""
+    return bool(pa.types.is_date(data_type) or pa.types.is_timestamp(data_type))
+
+
+def is_interval(data_type: pa.DataType) -> bool:
+    """Tell whether the type is an interval of months, days and nanoseconds."""
+    return bool(pa.types.is_interval(data_type))
+
+
+def is_nested(data_type: pa.DataType) -> bool:
+    """Tell whether the type is a list, a struct or a map."""
+    return bool(pa.types.is_nested(data_type))
+
+
 def is_fixed_width(data_type: pa.DataType) -> bool:
     """Tell whether values of the type have the same number of bytes each (bits, of booleans, do not count)."""
     return bool(pa.types.is_primitive(data_type) or is_decimal(data_type)) and not pa.types.is_boolean(data_type)

@@ -12,12 +12,26 @@ import pyarrow.compute as pc
 
 from hybridq import types
 from hybridq.engines.arithmetic import as_float, to_scale, type_bounds
-from hybridq.engines.column import Column, Mask, combine_valid, from_arrow, null_column, storage_dtype, to_arrow, within
+from hybridq.engines.column import (
+    INTERVAL,
+    INTERVAL_WORDS,
+    TICKS,
+    Column,
+    Mask,
+    combine_valid,
+    from_arrow,
+    null_column,
+    pack_bits,
+    storage_dtype,
+    to_arrow,
+    within,
+)
 from hybridq.engines.constants import constant, scaled
 from hybridq.engines.decimals import (
     as_constant,
     divide_rounded,
     from_integers,
+    overflow,
     scale_of,
     to_integers,
 )
@@ -49,6 +63,8 @@ def _convert(expression: Cast, operand: Column) -> Column:
         return _from_string(expression, operand)
     if types.is_string(target):
         return _to_string(operand)
+    if types.is_interval(target) and pa.types.is_duration(source):
+        return _to_interval(expression, operand)
     if pa.types.is_boolean(target):
         return _to_bool(operand)
     if types.is_decimal(target):
@@ -269,6 +285,19 @@ def _float_text(value: float) -> str:
     if value != value:
         return "NaN"
     return repr(value)
+
+
+def _to_interval(expression: Cast, operand: Column) -> Column:
+    """Turn a duration into an interval of days and nanoseconds."""
+    found = np.zeros(operand.rows, INTERVAL_WORDS)
+    per_second = TICKS[operand.type.unit]
+    days, rest = np.divmod(operand.numbers, 86400 * per_second)
+    known = days if operand.valid is None else days[operand.valid]
+    if known.size and not within((int(known.min()), int(known.max())), type_bounds(pa.int32())):
+        raise overflow(expression, INTERVAL)
+    found["days"], found["nanoseconds"] = days, rest * (10**9 // per_second)
+    buffers = [pack_bits(operand.valid), pa.py_buffer(found)]
+    return Column(INTERVAL, array=pa.Array.from_buffers(INTERVAL, operand.rows, buffers))
 
 
 def _through_arrow(expression: Cast, operand: Column) -> Column:

@@ -29,6 +29,13 @@ Indices = npt.NDArray[np.int64]
 Bounds = tuple[int, int]
 
 INT64: Bounds = (-(2**63), 2**63 - 1)
+INTERVAL = pa.month_day_nano_interval()
+INTERVAL_WORDS = np.dtype([("months", np.int32), ("days", np.int32), ("nanoseconds", np.int64)])
+"""How Arrow holds intervals."""
+
+TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+"""Parts of a second, by unit."""
+
 LARGE_STRING_BYTES = 2**31 - 2**20
 """Bytes of text that one Arrow string array may hold, with room to spare."""
 

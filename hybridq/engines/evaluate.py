@@ -14,7 +14,17 @@ import numpy as np
 import pyarrow as pa
 
 from hybridq import types
-from hybridq.engines import arithmetic, casting, comparison, temporal, text
+from hybridq.engines import (
+    arithmetic,
+    casting,
+    comparison,
+    intervals,
+    mathematics,
+    regular_expressions,
+    temporal,
+    text,
+    text_functions,
+)
 from hybridq.engines.column import (
     Column,
     Indices,
@@ -35,7 +45,11 @@ KERNELS: Mapping[str, Kernel] = {
     **arithmetic.KERNELS,
     **comparison.KERNELS,
     **text.KERNELS,
+    **text_functions.KERNELS,
+    **regular_expressions.KERNELS,
+    **mathematics.KERNELS,
     **temporal.KERNELS,
+    **intervals.KERNELS,
     **FINAL_VALUES,
 }
 

@@ -21,14 +21,15 @@ ANY_TEXT, ANY_CHARACTER = object(), object()
 DEFAULT_ESCAPE = "\\"
 
 
-def _result(array: pa.Array, arguments: list[Column], data_type: pa.DataType) -> Column:
+def text_result(array: pa.Array, arguments: list[Column], data_type: pa.DataType) -> Column:
     """Return a computed string column, constant if all arguments are."""
     if all(argument.constant for argument in arguments):
         return Column(data_type, array=array, constant=True)
     return Column(data_type, array=array)
 
 
-def _any_null(arguments: list[Column]) -> bool:
+def any_null(arguments: list[Column]) -> bool:
+    """Tell whether an argument is the constant NULL."""
     return any(argument.is_null_constant() for argument in arguments)
 
 
@@ -49,7 +50,7 @@ def _python_numbers(column: Column) -> list[Any]:
     return [value if known else None for value, known in zip(values.tolist(), valid.tolist(), strict=True)]
 
 
-def _row_by_row(
+def row_by_row(
     function: Callable[..., Any], call: Call, arguments: list[Column], arrow_type: pa.DataType | None = None
 ) -> pa.Array:
     """Apply a Python function to rows without a NULL."""
@@ -147,7 +148,7 @@ def _at_rows(array: pa.Array, rows: Indices) -> pa.Array:
 
 
 def _like(call: Call, arguments: list[Column]) -> Column:
-    if _any_null(arguments):
+    if any_null(arguments):
         return constant(call.type, None)
     column, pattern = arguments
     ignore_case = call.function == "ilike"
@@ -167,16 +168,16 @@ def _like(call: Call, arguments: list[Column]) -> Column:
             regex = compiled[wanted] = re.compile(source, flags)
         return regex.search(text) is not None
 
-    return from_mask_array(_row_by_row(matches, call, arguments))
+    return from_mask_array(row_by_row(matches, call, arguments))
 
 
 def _starts_with(call: Call, arguments: list[Column]) -> Column:
-    if _any_null(arguments):
+    if any_null(arguments):
         return constant(call.type, None)
     column, prefix = arguments
     if prefix.constant:
         return from_mask_array(pc.starts_with(column.plain(), pattern=prefix.plain()[0].as_py()), column.constant)
-    return from_mask_array(_row_by_row(str.startswith, call, arguments))
+    return from_mask_array(row_by_row(str.startswith, call, arguments))
 
 
 # --- pieces and lengths --------------------------------------------------------------------------------------------
@@ -184,17 +185,17 @@ def _starts_with(call: Call, arguments: list[Column]) -> Column:
 
 def _substring(call: Call, arguments: list[Column]) -> Column:
     """SUBSTRING(text, start[, length]): positions count characters from 1 and may lie outside of the text."""
-    if _any_null(arguments):
+    if any_null(arguments):
         return constant(call.type, None)
     if all(argument.constant for argument in arguments[1:]):
         start, stop = _span(*(int(argument.numbers) for argument in arguments[1:]))
-        return _result(pc.utf8_slice_codeunits(arguments[0].plain(), start, stop), arguments, call.type)
+        return text_result(pc.utf8_slice_codeunits(arguments[0].plain(), start, stop), arguments, call.type)
 
     def cut(text: str, *where: int) -> str:
         start, stop = _span(*where)
         return text[start:stop]
 
-    return _result(_row_by_row(cut, call, arguments), arguments, call.type)
+    return text_result(row_by_row(cut, call, arguments), arguments, call.type)
 
 
 def _span(start: int, length: int | None = None) -> tuple[int, int | None]:
@@ -216,7 +217,7 @@ def _span(start: int, length: int | None = None) -> tuple[int, int | None]:
 
 
 def _length(call: Call, arguments: list[Column]) -> Column:
-    if _any_null(arguments):
+    if any_null(arguments):
         return constant(call.type, None)
     lengths = from_arrow(pc.utf8_length(arguments[0].plain()).cast(call.type))
     if arguments[0].constant:
@@ -225,16 +226,16 @@ def _length(call: Call, arguments: list[Column]) -> Column:
 
 
 def _upper(call: Call, arguments: list[Column]) -> Column:
-    return _result(pc.utf8_upper(arguments[0].plain()), arguments, call.type)
+    return text_result(pc.utf8_upper(arguments[0].plain()), arguments, call.type)
 
 
 def _lower(call: Call, arguments: list[Column]) -> Column:
-    return _result(pc.utf8_lower(arguments[0].plain()), arguments, call.type)
+    return text_result(pc.utf8_lower(arguments[0].plain()), arguments, call.type)
 
 
 def _concat(call: Call, arguments: list[Column]) -> Column:
     """Join strings; NULL if one is."""
-    if _any_null(arguments):
+    if any_null(arguments):
         return constant(call.type, None)
     arrays = [argument.plain() for argument in arguments]
     if any(pa.types.is_large_string(array.type) for array in arrays):
@@ -244,7 +245,7 @@ def _concat(call: Call, arguments: list[Column]) -> Column:
         array[0] if argument.constant and varying else array for array, argument in zip(arrays, arguments, strict=True)
     ]
     separator = pa.scalar("", arrays[0].type)
-    return _result(pc.binary_join_element_wise(*parts, separator), arguments, call.type)
+    return text_result(pc.binary_join_element_wise(*parts, separator), arguments, call.type)
 
 
 KERNELS: Mapping[str, Callable[[Call, list[Column]], Column]] = {

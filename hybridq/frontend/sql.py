@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from hybridq.errors import HybridqError, Unsupported
 from hybridq.frontend.sql_aggregates import check_aggregates
-from hybridq.frontend.sql_errors import refuse_other_statements, translated
+from hybridq.frontend.sql_errors import refuse_other_statements, refuse_time_zones, translated
 from hybridq.frontend.sql_joins import join_notes
 from hybridq.frontend.sql_text import has_multisets
 from hybridq.frontend.substrait import plan_substrait
@@ -129,6 +129,7 @@ def _substrait(text: str, tables: Mapping[str, Schema]) -> _Exported:
     from datafusion.substrait import Producer
 
     words = refuse_other_statements(text)
+    refuse_time_zones(text)
     context = datafusion.SessionContext(datafusion.SessionConfig(_SETTINGS).with_information_schema(False))
     for name, schema in tables.items():
         planned = pa.schema([pa.field(field.name, _planned_type(field.type)) for field in schema])

@@ -21,6 +21,8 @@ from hybridq.frontend.sql_text import LONGEST_CHAIN, Token, longest_chain, place
 from hybridq.frontend.substrait_reads import nearest
 from hybridq.types import Schema
 
+_UTC = frozenset({"utc", "etc/utc", "gmt", "z", "+00:00"})
+
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
@@ -42,6 +44,27 @@ _IGNORED: Mapping[tuple[str, str | None], str] = {
     ("for", "json"): "FOR JSON",
     ("for", "xml"): "FOR XML",
 }
+
+
+def refuse_time_zones(text: str) -> None:
+    """Refuse conversions to time zones other than UTC: Substrait has no place for a zone, and it would be lost.
+
+    Raises
+    ------
+    Unsupported
+        With the position.
+    """
+    found = list(tokens(text))
+    words = [token.value if token.kind == "word" else "" for token in found]
+    for position, token in enumerate(found):
+        zone = token.value.strip("'").lower()
+        named = words[position - 3 : position] == ["at", "time", "zone"] and position >= 3
+        quoted = "arrow_cast" in words and token.kind == "text" and "timestamp" in zone and '"' in zone
+        if (named and zone not in _UTC) or (quoted and zone.split('"')[1] not in _UTC):
+            line, column = place(text, token.offset)
+            raise Unsupported(
+                f"a time zone other than UTC is not supported: {token.value} (line {line}, column {column})"
+            )
 
 
 def refuse_other_statements(text: str) -> frozenset[str]:

@@ -10,10 +10,12 @@ import pyarrow as pa
 
 from hybridq.errors import HybridqError, PlanFormatError, Unsupported
 from hybridq.frontend.coercion import common_type_of, membership
+from hybridq.frontend.substrait_functions import special_form
 from hybridq.frontend.substrait_subqueries import Subqueries
-from hybridq.frontend.substrait_values import arrow_type, literal
+from hybridq.frontend.substrait_values import arrow_type, constant, literal
 from hybridq.plan.expressions import Call, Case, Cast, Column, Expression, Literal, SubqueryValue, columns_of, walk
 from hybridq.plan.functions import BY_SUBSTRAIT_NAME, COMPARISONS, DATE_PARTS, result_type
+from hybridq.types import is_nested
 
 DEEPEST_EXPRESSION = 100
 """Levels of nesting that an expression may have; chains of AND and OR count as one."""
@@ -27,6 +29,8 @@ _PLAIN_NAMES = {
     "multi_or_list": "membership of several values at once",
     "nested": "nested values (struct, list, map)",
 }
+_OF_NESTED = frozenset({"is_null", "is_not_null"})
+"""Functions that take lists and structs."""
 _DATE_PART_ALIASES = {"day_of_year": "doy", "iso_week": "week"}
 
 
@@ -71,7 +75,7 @@ class ExpressionTranslator:
             raise Unsupported(f"an expression nested deeper than {DEEPEST_EXPRESSION} levels is not supported")
         kind = message.WhichOneof("rex_type")
         if kind == "literal":
-            return literal(message.literal)
+            return constant(message.literal)
         if kind == "selection":
             return _column(message.selection, fields)
         if kind == "scalar_function":
@@ -115,8 +119,10 @@ class ExpressionTranslator:
         if substrait_name in ("extract", "date_part"):
             return self._extract(message, fields, depth)
         arguments = [self.translate(_value(part, substrait_name), fields, depth) for part in message.arguments]
-        if substrait_name == "nullif" and len(arguments) == 2:
-            return _null_if(*arguments)
+        if any(map(is_nested, (argument.type for argument in arguments))) and substrait_name not in _OF_NESTED:
+            raise Unsupported(f"the function {substrait_name} of lists or structs is not supported")
+        if (special := special_form(substrait_name, arguments)) is not None:
+            return special
         if substrait_name == "concat_skipping_null":
             arguments = [_empty_if_null(argument) for argument in arguments]
             substrait_name = "concat"
@@ -170,6 +176,10 @@ class ExpressionTranslator:
         data_type = result_type("extract", (operand.type,))
         if message.HasField("output_type"):
             data_type = arrow_type(message.output_type)
+        if pa.types.is_duration(operand.type) and component not in ("day", "epoch"):
+            raise Unsupported(
+                f"EXTRACT of {words[0]} from a difference of timestamps is not supported: DAY and EPOCH are"
+            )
         return Call(data_type, "extract", (operand,), (component,))
 
     def _cast(self, message: Any, fields: Fields, depth: int) -> Expression:
@@ -234,11 +244,6 @@ def _value(argument: Any, function: str) -> Any:
     if argument.WhichOneof("arg_type") != "value":
         raise Unsupported(f"the function {function} with options as arguments is not supported")
     return argument.value
-
-
-def _null_if(value: Expression, other: Expression) -> Expression:
-    pair = common_type_of([value, other], "nullif")
-    return Case(value.type, ((Call(pa.bool_(), "equal", tuple(pair)), Literal(value.type, None)),), value)
 
 
 def _empty_if_null(argument: Expression) -> Expression:

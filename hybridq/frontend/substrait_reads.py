@@ -16,7 +16,7 @@ from hybridq.frontend.substrait_values import arrow_type, name_count
 from hybridq.plan.expressions import Column, Literal, columns_of
 from hybridq.plan.naming import unique_name
 from hybridq.plan.nodes import Filter, Node, Scan, ScanColumn, Values
-from hybridq.types import Schema, is_decimal, is_floating, is_integer, is_string
+from hybridq.types import Schema, is_decimal, is_floating, is_integer, is_interval, is_string
 
 Read = tuple[Node, tuple[Column, ...]]
 
@@ -32,6 +32,9 @@ def is_supported(data_type: pa.DataType) -> bool:
         or pa.types.is_binary(data_type)
         or pa.types.is_date32(data_type)
         or pa.types.is_timestamp(data_type)
+        or pa.types.is_duration(data_type)
+        or is_interval(data_type)
+        or (pa.types.is_list(data_type) and is_supported(data_type.value_type))
     )
 
 
@@ -141,6 +144,8 @@ def _matched(table: str, source: str, actual: pa.DataType, declared: Any, name: 
     except HybridqError as error:
         return error
     if expected == actual:
+        return Column(actual, name)
+    if pa.types.is_list(actual) and pa.types.is_list(expected) and actual.value_type == expected.value_type:
         return Column(actual, name)
     # Substrait has no time zones: a timestamp either has one or not.
     if pa.types.is_timestamp(actual) and pa.types.is_timestamp(expected):

@@ -9,11 +9,17 @@ from typing import Any
 import pyarrow as pa
 
 from hybridq.errors import PlanFormatError, Unsupported
-from hybridq.plan.expressions import Literal
+from hybridq.plan.expressions import Cast, Expression, Literal
 from hybridq.types import MAX_DECIMAL_DIGITS
 
 UNSIGNED = 1
 """Type variation that DataFusion gives unsigned integers."""
+
+DURATION = 1
+"""Type variation that DataFusion gives durations, which are intervals of a fixed length."""
+
+INTERVAL = pa.month_day_nano_interval()
+"""How plans hold intervals."""
 
 _SIMPLE = {
     "bool": pa.bool_(), "i8": pa.int8(), "i16": pa.int16(), "i32": pa.int32(), "i64": pa.int64(),
@@ -22,8 +28,7 @@ _SIMPLE = {
 }  # fmt: skip
 _UNSIGNED = {"i8": pa.uint8(), "i16": pa.uint16(), "i32": pa.uint32(), "i64": pa.uint64()}
 _PLAIN_NAMES = {
-    "interval_year": "interval", "interval_day": "interval", "interval_compound": "interval", "struct": "struct",
-    "list": "list", "map": "map", "precision_time": "time of day", "uuid": "UUID", "user_defined": "user-defined",
+    "struct": "struct", "map": "map", "precision_time": "time of day", "uuid": "UUID", "user_defined": "user-defined",
 }  # fmt: skip
 _UNITS = {0: "s", 3: "ms", 6: "us", 9: "ns"}
 _EPOCH = date(1970, 1, 1)
@@ -36,7 +41,7 @@ def arrow_type(message: Any) -> pa.DataType:
     Raises
     ------
     Unsupported
-        For types that hybridq does not compute with (intervals, nested types and so on).
+        For types that hybridq does not compute with (structs, times of day and so on).
     PlanFormatError
         If the type is missing or impossible.
     """
@@ -54,6 +59,14 @@ def arrow_type(message: Any) -> pa.DataType:
         return decimal_type(body.precision, body.scale)
     if kind in ("precision_timestamp", "precision_timestamp_tz"):
         return _timestamp_type(body.precision, "UTC" if kind.endswith("_tz") else None)
+    if kind == "interval_day" and body.type_variation_reference == DURATION:
+        if body.precision not in _UNITS:
+            raise Unsupported(f"durations of {body.precision} digits of a second are not supported")
+        return pa.duration(_UNITS[body.precision])
+    if kind in ("interval_year", "interval_day", "interval_compound"):
+        return INTERVAL
+    if kind == "list":
+        return pa.list_(arrow_type(body.type))
     raise Unsupported(f"values of type {_PLAIN_NAMES.get(kind, kind)} are not supported")
 
 
@@ -124,8 +137,31 @@ def literal(message: Any) -> Literal:
         return _timestamp(value, "UTC" if kind.endswith("_tz") else None)
     if kind == "null":
         return _null(value)
-    plain = "interval" if kind.startswith("interval") else kind.replace("_", " ")
-    raise Unsupported(f"a constant of type {plain} is not supported here")
+    if kind.startswith("interval"):
+        return _interval(kind, value)
+    raise Unsupported(f"a constant of type {kind.replace('_', ' ')} is not supported here")
+
+
+def constant(message: Any) -> Expression:
+    """Convert a literal, also one that no Python value stands for: a timestamp finer than a microsecond."""
+    kind = message.WhichOneof("literal_type")
+    if kind in ("precision_timestamp", "precision_timestamp_tz"):
+        value = getattr(message, kind)
+        if value.precision > 6 and value.value % 10 ** (value.precision - 6):
+            data_type = _timestamp_type(value.precision, "UTC" if kind.endswith("_tz") else None)
+            return Cast(data_type, Literal(pa.int64(), value.value))
+    return literal(message)
+
+
+def _interval(kind: str, value: Any) -> Literal:
+    """Convert an interval to months, days and nanoseconds."""
+    years = value if kind == "interval_year_to_month" else getattr(value, "interval_year_to_month", None)
+    days = value if kind == "interval_day_to_second" else getattr(value, "interval_day_to_second", None)
+    months = 0 if years is None else 12 * years.years + years.months
+    if days is None:
+        return Literal(INTERVAL, (months, 0, 0))
+    below = days.subseconds * 10 ** (9 - days.precision)
+    return Literal(INTERVAL, (months, days.days, days.seconds * 10**9 + below))
 
 
 def _null(data_type: Any) -> Literal:

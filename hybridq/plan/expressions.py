@@ -53,8 +53,8 @@ class Literal(Expression):
 
     Attributes
     ----------
-    value : bool, int, float, decimal.Decimal, str, bytes, datetime.date, datetime.datetime or None
-        The value; ``None`` is NULL of the expression's type.
+    value : bool, int, float, decimal.Decimal, str, bytes, datetime.date, datetime.datetime, tuple or None
+        The value; ``None`` is NULL of the expression's type. An interval is a tuple of months, days and nanoseconds.
     """
 
     value: Any

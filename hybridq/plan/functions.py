@@ -1,24 +1,30 @@
-"""The scalar functions of a plan: their names, their names in Substrait, and the types of their results.
+"""The scalar functions of a plan: names, names in Substrait, types of results, and which engines have them.
 
-Decimal results follow DataFusion (and Arrow): sums gain a digit, products add digits and scales, quotients gain four
-digits of scale; all are capped at 38 digits.
+Nothing else says so: ``docs/functions.md`` is made from this table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 import pyarrow as pa
 
 from hybridq.errors import Unsupported
-from hybridq.types import MAX_DECIMAL_DIGITS, average_type, is_decimal, is_floating, is_integer, is_string
+from hybridq.plan import type_rules as rules
+from hybridq.plan.type_rules import TypeRule, decimal
+from hybridq.types import is_decimal, is_floating, is_integer, is_time
 
-TypeRule = Callable[[tuple[pa.DataType, ...]], pa.DataType | None]
+DATE_PARTS = frozenset(
+    {"year", "quarter", "month", "week", "day", "doy", "dow", "hour", "minute", "second", "epoch"}
+    | {"isodow", "isoyear", "decade", "century", "millennium", "millisecond", "microsecond", "nanosecond"}
+)
+"""Components that ``extract`` knows. ``dow`` is 0 on Sundays, ``isodow`` 7; ``week`` is the ISO week; those
+below a second include the seconds."""
 
-DATE_PARTS = frozenset({"year", "quarter", "month", "week", "day", "doy", "dow", "hour", "minute", "second", "epoch"})
-"""Components that ``extract`` knows. ``dow`` is 0 on Sundays, ``week`` is the ISO week."""
+TRUNCATIONS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond", "microsecond")
+"""Units that ``date_trunc`` knows; weeks begin on Mondays."""
 
 EXACT_DIGITS = MappingProxyType(
     {
@@ -45,6 +51,11 @@ class Function:
         Type of the result from the types of the arguments; ``None`` when it does not take such arguments.
     cpu, gpu : bool
         Which engines have it. A stage that calls a function which an engine lacks runs on the other one.
+    raises : bool
+        It is an error for some values (never where the last of several arguments is a constant above zero), besides
+        results that are too large for their type.
+    note : str
+        What a user should know, for the documentation.
     """
 
     name: str
@@ -54,154 +65,133 @@ class Function:
     rule: TypeRule
     cpu: bool = True
     gpu: bool = True
-
-
-def decimal(precision: int, scale: int) -> pa.DataType:
-    """Return a decimal type, its digits capped at 38.
-
-    >>> decimal(45, 4)
-    Decimal128Type(decimal128(38, 4))
-    """
-    return pa.decimal128(min(precision, MAX_DECIMAL_DIGITS), scale)
-
-
-def _add(types: tuple[pa.DataType, ...]) -> pa.DataType | None:
-    left, right = types
-    if is_decimal(left) and is_decimal(right):
-        scale = max(left.scale, right.scale)
-        return decimal(max(left.precision - left.scale, right.precision - right.scale) + scale + 1, scale)
-    return _same_number(types)
-
-
-def _multiply(types: tuple[pa.DataType, ...]) -> pa.DataType | None:
-    left, right = types
-    if is_decimal(left) and is_decimal(right):
-        scale = left.scale + right.scale
-        return decimal(left.precision + right.precision + 1, scale) if scale <= MAX_DECIMAL_DIGITS else None
-    return _same_number(types)
-
-
-def _divide(types: tuple[pa.DataType, ...]) -> pa.DataType | None:
-    left, right = types
-    if is_decimal(left) and is_decimal(right):
-        scale = min(left.scale + 4, MAX_DECIMAL_DIGITS)
-        return decimal(left.precision - left.scale + right.scale + scale, scale)
-    return _same_number(types)
-
-
-def _modulus(types: tuple[pa.DataType, ...]) -> pa.DataType | None:
-    left, right = types
-    if is_decimal(left) and is_decimal(right):
-        scale = max(left.scale, right.scale)
-        return decimal(min(left.precision - left.scale, right.precision - right.scale) + scale, scale)
-    return _same_number(types)
-
-
-def _same_number(types: tuple[pa.DataType, ...]) -> pa.DataType | None:
-    first = types[0]
-    same = all(data_type == first for data_type in types)
-    return first if same and (is_integer(first) or is_floating(first)) else None
-
-
-def _number(types: tuple[pa.DataType, ...]) -> pa.DataType | None:
-    (operand,) = types
-    return operand if is_decimal(operand) or is_integer(operand) or is_floating(operand) else None
-
-
-def _negate(types: tuple[pa.DataType, ...]) -> pa.DataType | None:
-    return None if pa.types.is_unsigned_integer(types[0]) else _number(types)
-
-
-def _comparison(types: tuple[pa.DataType, ...]) -> pa.DataType | None:
-    left, right = types
-    return pa.bool_() if left == right or (is_decimal(left) and is_decimal(right)) else None
-
-
-def _logical(types: tuple[pa.DataType, ...]) -> pa.DataType | None:
-    return pa.bool_() if all(pa.types.is_boolean(data_type) for data_type in types) else None
-
-
-def _test(types: tuple[pa.DataType, ...]) -> pa.DataType | None:
-    return pa.bool_()
-
-
-def _match(types: tuple[pa.DataType, ...]) -> pa.DataType | None:
-    return pa.bool_() if all(map(is_string, types)) else None
-
-
-def _text(types: tuple[pa.DataType, ...]) -> pa.DataType | None:
-    return pa.string() if all(map(is_string, types)) else None
-
-
-def _substring(types: tuple[pa.DataType, ...]) -> pa.DataType | None:
-    return pa.string() if is_string(types[0]) and all(map(is_integer, types[1:])) else None
-
-
-def _length(types: tuple[pa.DataType, ...]) -> pa.DataType | None:
-    return pa.int32() if is_string(types[0]) else None
-
-
-def _extract(types: tuple[pa.DataType, ...]) -> pa.DataType | None:
-    return pa.int32() if pa.types.is_date(types[0]) or pa.types.is_timestamp(types[0]) else None
-
-
-def _coalesce(types: tuple[pa.DataType, ...]) -> pa.DataType | None:
-    return types[0] if all(data_type == types[0] for data_type in types) else None
-
-
-def _average(types: tuple[pa.DataType, ...]) -> pa.DataType | None:
-    total, count = types
-    return average_type(total) if _number((total,)) is not None and is_integer(count) else None
-
-
-def _list_length(types: tuple[pa.DataType, ...]) -> pa.DataType | None:
-    return pa.int64() if pa.types.is_list(types[0]) else None
+    raises: bool = False
+    note: str = ""
 
 
 _MANY = 1 << 20
 
-FUNCTIONS: Mapping[str, Function] = MappingProxyType(
+_ARITHMETIC = (
+    Function("add", ("add", "plus"), 2, 2, rules.sum_of),
+    Function("subtract", ("subtract", "minus"), 2, 2, rules.sum_of),
+    Function("multiply", ("multiply",), 2, 2, rules.product),
+    Function("divide", ("divide",), 2, 2, rules.quotient),
+    Function("modulus", ("modulus", "modulo", "mod"), 2, 2, rules.remainder),
+    Function("negate", ("negate", "negative"), 1, 1, rules.negated),
+    Function("abs", ("abs",), 1, 1, rules.number),
+    Function("average", (), 2, 2, rules.average),
+    Function("list_length", (), 1, 1, rules.list_length),
+)  # fmt: skip
+_LOGIC = (
+    Function("equal", ("equal", "eq"), 2, 2, rules.comparison),
+    Function("not_equal", ("not_equal", "ne", "neq"), 2, 2, rules.comparison),
+    Function("less", ("lt",), 2, 2, rules.comparison),
+    Function("less_equal", ("lte",), 2, 2, rules.comparison),
+    Function("greater", ("gt",), 2, 2, rules.comparison),
+    Function("greater_equal", ("gte",), 2, 2, rules.comparison),
+    Function("is_distinct_from", ("is_distinct_from",), 2, 2, rules.comparison),
+    Function("is_not_distinct_from", ("is_not_distinct_from",), 2, 2, rules.comparison),
+    Function("and", ("and",), 1, _MANY, rules.logical),
+    Function("or", ("or",), 1, _MANY, rules.logical),
+    Function("not", ("not",), 1, 1, rules.logical),
+    Function("is_null", ("is_null", "is_unknown"), 1, 1, rules.truth),
+    Function("is_not_null", ("is_not_null", "is_not_unknown"), 1, 1, rules.truth),
+    Function("is_true", ("is_true",), 1, 1, rules.logical),
+    Function("is_false", ("is_false",), 1, 1, rules.logical),
+    Function("is_not_true", ("is_not_true",), 1, 1, rules.logical),
+    Function("is_not_false", ("is_not_false",), 1, 1, rules.logical),
+    Function("is_nan", ("is_nan", "isnan"), 1, 1, rules.nan_test, gpu=False),
+    Function("coalesce", ("coalesce",), 1, _MANY, rules.common),
+    Function("greatest", ("greatest",), 1, _MANY, rules.common, gpu=False, note="of those that are not NULL"),
+    Function("least", ("least",), 1, _MANY, rules.common, gpu=False, note="of those that are not NULL"),
+)  # fmt: skip
+_STRINGS = (
+    Function("like", ("like",), 2, 2, rules.match),
+    Function("ilike", ("ilike",), 2, 2, rules.match),
+    Function("starts_with", ("starts_with",), 2, 2, rules.match),
+    Function("ends_with", ("ends_with",), 2, 2, rules.match, gpu=False),
+    Function("contains", ("contains",), 2, 2, rules.match, gpu=False),
+    Function("substring", ("substring", "substr"), 2, 3, rules.substring, raises=True),
+    Function("left", ("left",), 2, 2, rules.substring, gpu=False, note="a negative count leaves out that many"),
+    Function("right", ("right",), 2, 2, rules.substring, gpu=False, note="a negative count leaves out that many"),
+    Function("upper", ("upper",), 1, 1, rules.text),
+    Function("lower", ("lower",), 1, 1, rules.text),
+    Function("initcap", ("initcap",), 1, 1, rules.text, gpu=False),
+    Function("length", ("char_length", "character_length", "length"), 1, 1, rules.length, note="in characters"),
+    Function("octet_length", ("octet_length",), 1, 1, rules.length, gpu=False),
+    Function("bit_length", ("bit_length",), 1, 1, rules.length, gpu=False),
+    Function("concat", ("concat", "str_concat"), 1, _MANY, rules.text, note="`concat` skips NULL, `||` does not"),
+    Function("concat_ws", ("concat_ws",), 1, _MANY, rules.text, gpu=False),
+    Function("trim", ("trim", "btrim"), 1, 2, rules.text, gpu=False, note="spaces, or the characters given"),
+    Function("ltrim", ("ltrim",), 1, 2, rules.text, gpu=False),
+    Function("rtrim", ("rtrim",), 1, 2, rules.text, gpu=False),
+    Function("lpad", ("lpad",), 2, 3, rules.texts_and_numbers, gpu=False),
+    Function("rpad", ("rpad",), 2, 3, rules.texts_and_numbers, gpu=False),
+    Function("replace", ("replace",), 3, 3, rules.text, gpu=False),
+    Function("translate", ("translate",), 3, 3, rules.text, gpu=False),
+    Function("reverse", ("reverse",), 1, 1, rules.text, gpu=False),
+    Function("repeat", ("repeat",), 2, 2, rules.substring, gpu=False),
+    Function("split_part", ("split_part",), 3, 3, rules.texts_and_numbers, gpu=False, raises=True,
+             note="a negative number counts from the end, 0 is an error"),
+    Function("strpos", ("strpos", "position"), 2, 2, rules.position, gpu=False, note="0: not found"),
+    Function("ascii", ("ascii",), 1, 1, rules.length, gpu=False, note="the first character's code point"),
+    Function("chr", ("chr",), 1, 1, rules.character, gpu=False, raises=True),
+    Function("to_hex", ("to_hex",), 1, 1, rules.character, gpu=False),
+    Function("md5", ("md5",), 1, 1, rules.text, gpu=False),
+    Function("regexp_like", ("regexp_like", "regex_match"), 2, 2, rules.match, gpu=False,
+             note="and `~`, `~*`, `!~`, `!~*`; RE2's syntax"),
+    Function("regexp_replace", ("regexp_replace",), 3, 3, rules.text, gpu=False,
+             note="flags `g` and `i`; RE2's syntax"),
+    Function("regexp_count", ("regexp_count",), 2, 2, rules.count, gpu=False),
+)  # fmt: skip
+_TIMES = (
+    Function("extract", ("extract", "date_part"), 1, 1, rules.component),
+    Function("date_trunc", ("date_trunc",), 1, 1, rules.truncated, gpu=False),
+    Function("add_interval", (), 2, 2, rules.moved, gpu=False, note="`date + interval`, `date + 3`"),
+    Function("subtract_interval", (), 2, 2, rules.moved, gpu=False, note="`date - interval`"),
+    Function("time_difference", (), 2, 2, rules.difference, gpu=False, note="`date - date`"),
+)  # fmt: skip
+_MATHEMATICS = (
+    Function("round", ("round",), 1, 2, rules.rounded, gpu=False, note="half away from zero"),
+    Function("trunc", ("trunc",), 1, 2, rules.rounded, gpu=False, note="towards zero"),
+    Function("floor", ("floor",), 1, 1, rules.rounded, gpu=False),
+    Function("ceil", ("ceil", "ceiling"), 1, 1, rules.rounded, gpu=False),
+    Function("sign", ("signum", "sign"), 1, 1, rules.real, gpu=False),
+    Function("sqrt", ("sqrt",), 1, 1, rules.real, gpu=False, note="NaN below 0"),
+    Function("cbrt", ("cbrt",), 1, 1, rules.real, gpu=False),
+    Function("power", ("power", "pow"), 2, 2, rules.real, gpu=False),
+    Function("exp", ("exp",), 1, 1, rules.real, gpu=False),
+    Function("ln", ("ln",), 1, 1, rules.real, gpu=False, note="-infinity at 0, NaN below"),
+    Function("log10", ("log10",), 1, 1, rules.real, gpu=False),
+    Function("log2", ("log2",), 1, 1, rules.real, gpu=False),
+    Function("log", ("logb",), 1, 2, rules.real, gpu=False, note="to base 10, or `log(base, x)`"),
+    *(Function(name, (name,), 1, 1, rules.real, gpu=False) for name in
+      ("sin", "cos", "tan", "asin", "acos", "atan", "cot", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh",
+       "degrees", "radians")),
+    Function("atan2", ("atan2",), 2, 2, rules.real, gpu=False),
+    Function("factorial", ("factorial",), 1, 1, rules.whole, gpu=False, raises=True),
+    Function("gcd", ("gcd",), 2, 2, rules.whole, gpu=False),
+    Function("lcm", ("lcm",), 2, 2, rules.whole, gpu=False),
+    Function("bitwise_and", ("bitwise_and",), 2, 2, rules.whole, gpu=False, note="`&`"),
+    Function("bitwise_or", ("bitwise_or",), 2, 2, rules.whole, gpu=False, note="`|`"),
+    Function("bitwise_xor", ("bitwise_xor",), 2, 2, rules.whole, gpu=False, note="`#`"),
+    Function("shift_left", ("bitwise_shift_left",), 2, 2, rules.whole, gpu=False, raises=True, note="`<<`"),
+    Function("shift_right", ("bitwise_shift_right",), 2, 2, rules.whole, gpu=False, raises=True, note="`>>`"),
+)  # fmt: skip
+
+GROUPS: Mapping[str, tuple[Function, ...]] = MappingProxyType(
     {
-        function.name: function
-        for function in (
-            Function("add", ("add", "plus"), 2, 2, _add),
-            Function("subtract", ("subtract", "minus"), 2, 2, _add),
-            Function("multiply", ("multiply",), 2, 2, _multiply),
-            Function("divide", ("divide",), 2, 2, _divide),
-            Function("modulus", ("modulus", "modulo", "mod"), 2, 2, _modulus),
-            Function("negate", ("negate", "negative"), 1, 1, _negate),
-            Function("abs", ("abs",), 1, 1, _number),
-            Function("equal", ("equal", "eq"), 2, 2, _comparison),
-            Function("not_equal", ("not_equal", "ne", "neq"), 2, 2, _comparison),
-            Function("less", ("lt",), 2, 2, _comparison),
-            Function("less_equal", ("lte",), 2, 2, _comparison),
-            Function("greater", ("gt",), 2, 2, _comparison),
-            Function("greater_equal", ("gte",), 2, 2, _comparison),
-            Function("is_distinct_from", ("is_distinct_from",), 2, 2, _comparison),
-            Function("is_not_distinct_from", ("is_not_distinct_from",), 2, 2, _comparison),
-            Function("and", ("and",), 1, _MANY, _logical),
-            Function("or", ("or",), 1, _MANY, _logical),
-            Function("not", ("not",), 1, 1, _logical),
-            Function("is_null", ("is_null", "is_unknown"), 1, 1, _test),
-            Function("is_not_null", ("is_not_null", "is_not_unknown"), 1, 1, _test),
-            Function("is_true", ("is_true",), 1, 1, _logical),
-            Function("is_false", ("is_false",), 1, 1, _logical),
-            Function("is_not_true", ("is_not_true",), 1, 1, _logical),
-            Function("is_not_false", ("is_not_false",), 1, 1, _logical),
-            Function("like", ("like",), 2, 2, _match),
-            Function("ilike", ("ilike",), 2, 2, _match),
-            Function("starts_with", ("starts_with",), 2, 2, _match),
-            Function("substring", ("substring", "substr"), 2, 3, _substring),
-            Function("upper", ("upper",), 1, 1, _text),
-            Function("lower", ("lower",), 1, 1, _text),
-            Function("length", ("char_length", "character_length", "length"), 1, 1, _length),
-            Function("concat", ("concat", "str_concat"), 1, _MANY, _text),
-            Function("extract", ("extract", "date_part"), 1, 1, _extract),
-            Function("coalesce", ("coalesce",), 1, _MANY, _coalesce),
-            Function("average", (), 2, 2, _average),
-            Function("list_length", (), 1, 1, _list_length),
-        )
+        "Arithmetic": _ARITHMETIC,
+        "Comparison, logic and choice": _LOGIC,
+        "Strings": _STRINGS,
+        "Dates and times": _TIMES,
+        "Mathematics": _MATHEMATICS,
     }
+)
+"""The functions as the documentation groups them."""
+
+FUNCTIONS: Mapping[str, Function] = MappingProxyType(
+    {function.name: function for group in GROUPS.values() for function in group}
 )
 """Every scalar function that a plan may call, by its name in plans."""
 
@@ -277,7 +267,7 @@ def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
             return None
         scale = max(left_digits[1], right_digits[1])
         return decimal(max(left_digits[0] - left_digits[1], right_digits[0] - right_digits[1]) + scale, scale)
-    if _temporal(left) and _temporal(right):
+    if is_time(left) and is_time(right):
         return _common_time(left, right)
     return _common_number(left, right)
 
@@ -312,10 +302,6 @@ def _common_number(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
         return pa.decimal128(20, 0)
     wide = {8: pa.int16(), 16: pa.int32(), 32: pa.int64()}[unsigned.bit_width]
     return signed if signed.bit_width >= wide.bit_width else wide
-
-
-def _temporal(data_type: pa.DataType) -> bool:
-    return bool(pa.types.is_date(data_type) or pa.types.is_timestamp(data_type))
 
 
 def _common_time(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:

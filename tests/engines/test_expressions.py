@@ -314,10 +314,8 @@ def test_components_of_dates(engine, days):
     start = datetime.date(1995, 12, 29)
     dates = [*(start + datetime.timedelta(day) for day in range(days)), None, datetime.date(1969, 12, 31)]
     table = pa.table({"d": pa.array(dates, DATE)})
-    parts = {"isodow": "isodow - 1"}
     for part in ("year", "quarter", "month", "day", "dow", "isodow", "doy", "week"):
-        expression = parts.get(part, part).replace(part, f"extract({part} from d)")
-        expected = [x for (x,) in duck(table, f"select {expression} from t").fetchall()]
+        expected = [x for (x,) in duck(table, f"select extract({part} from d) from t").fetchall()]
         assert values(engine, call("extract", col("d", DATE), returns=INT, options=(part,)), table) == expected, part
     epoch = call("extract", col("d", DATE), returns=DOUBLE, options=("epoch",))
     assert values(engine, epoch, table)[-2:] == [None, -86400.0]

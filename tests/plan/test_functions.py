@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hybridq import col, scan
 from hybridq.errors import HybridqError, Unsupported
 from hybridq.frontend.sql import plan_sql
+from hybridq.plan.function_table import PAGE, markdown
 from hybridq.plan.functions import BY_SUBSTRAIT_NAME, FUNCTIONS, common_type, result_type
 from hybridq.types import Field
 
@@ -118,3 +119,7 @@ def test_what_no_function_takes_is_refused():
 
 def test_every_function_has_a_name_in_substrait():
     assert set(BY_SUBSTRAIT_NAME.values()) == {each.name for each in FUNCTIONS.values() if each.aliases}
+
+
+def test_the_page_of_functions_is_up_to_date():
+    assert PAGE.read_text() == markdown(), "run  python -m hybridq.plan.function_table"

@@ -22,6 +22,7 @@ from hybridq.plan.expressions import (
     substitute,
     walk,
 )
+from hybridq.plan.functions import FUNCTIONS
 from hybridq.plan.nodes import Aggregate, Filter, Join, Node, Project, Scan, Sort, TopK, Window
 from hybridq.plan.windows import WindowCall
 from hybridq.types import Schema, is_decimal, is_floating, is_integer
@@ -107,7 +108,12 @@ def can_fail(expression: Expression, overflow: bool = False) -> bool:
 def _may_raise(part: Expression, overflow: bool) -> bool:
     if isinstance(part, Cast):
         return not part.null_on_failure and not _safe_cast(part.operand.type, part.type)
-    if not isinstance(part, Call) or is_floating(part.type):
+    if not isinstance(part, Call):
+        return False
+    if (function := FUNCTIONS.get(part.function)) is not None and function.raises:
+        last = part.arguments[-1]
+        return len(part.arguments) == 1 or not (isinstance(last, Literal) and last.value and last.value > 0)
+    if is_floating(part.type):
         return False
     if part.function in ("divide", "modulus"):
         divisor = part.arguments[1]

@@ -1,0 +1,106 @@
+"""Functions whose calls in Substrait have another form than in plans: options among the arguments, other names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from hybridq.errors import Unsupported
+from hybridq.frontend.coercion import common_type_of
+from hybridq.plan.expressions import Call, Case, Expression, Literal
+from hybridq.plan.functions import TRUNCATIONS, result_type
+from hybridq.types import is_interval, is_time
+
+REGULAR_EXPRESSIONS: Mapping[str, tuple[bool, str]] = {
+    "regex_match": (True, ""), "regex_not_match": (False, ""),
+    "regex_imatch": (True, "i"), "regex_not_imatch": (False, "i"),
+}  # fmt: skip
+"""DataFusion's names of ``~`` and its kin: whether a match makes them true, and flags."""
+
+_WITH_FLAGS = {"regexp_like": 2, "regexp_replace": 3, "regexp_count": 2}
+"""Functions of regular expressions, and how many arguments come before the flags."""
+
+_FLAGS = frozenset("cigs")
+
+
+def special_form(name: str, arguments: Sequence[Expression]) -> Expression | None:
+    """Return a call that needs more than a new name; ``None``: it does not.
+
+    Parameters
+    ----------
+    name : str
+        In Substrait.
+    arguments : sequence of Expression
+
+    Raises
+    ------
+    Unsupported
+        An argument that must be constant is not, or has a value that is not supported.
+    """
+    if name == "nullif" and len(arguments) == 2:
+        return _null_if(*arguments)
+    if name in REGULAR_EXPRESSIONS and len(arguments) == 2:
+        wanted, flags = REGULAR_EXPRESSIONS[name]
+        match = _call("regexp_like", arguments, tuple(flags))
+        return match if wanted else Call(pa.bool_(), "not", (match,))
+    if name in _WITH_FLAGS:
+        return _regular_expression(name, arguments)
+    if name == "date_trunc" and len(arguments) == 2:
+        return _truncation(*arguments)
+    if name in ("greatest", "least"):
+        return _call(name, common_type_of(arguments, name))
+    if name in ("add", "subtract") and len(arguments) == 2:
+        return _of_times(name, *arguments)
+    return None
+
+
+def _call(name: str, arguments: Sequence[Expression], options: tuple[str, ...] = ()) -> Call:
+    data_type = result_type(name, tuple(argument.type for argument in arguments))
+    return Call(data_type, name, tuple(arguments), options)
+
+
+def _null_if(value: Expression, other: Expression) -> Expression:
+    pair = common_type_of([value, other], "nullif")
+    return Case(value.type, ((Call(pa.bool_(), "equal", tuple(pair)), Literal(value.type, None)),), value)
+
+
+def _regular_expression(name: str, arguments: Sequence[Expression]) -> Expression:
+    count = _WITH_FLAGS[name]
+    operands, flags = arguments[:count], arguments[count:]
+    if name == "regexp_count" and flags:
+        raise Unsupported("regexp_count with a start or flags is not supported")
+    if not flags:
+        return _call(name, operands)
+    (given,) = flags
+    if not isinstance(given, Literal) or not isinstance(given.value, str):
+        raise Unsupported(f"{name} with flags that are not a constant is not supported")
+    unknown = set(given.value) - _FLAGS
+    if unknown or (name == "regexp_like" and "g" in given.value):
+        raise Unsupported(f"flags {given.value!r} of {name} are not supported: i, s, c and (to replace) g are")
+    # Of i and c the last one counts.
+    last = next((flag for flag in reversed(given.value) if flag in "ci"), "c")
+    kept = {flag for flag in given.value if flag in "gs"} | ({"i"} if last == "i" else set())
+    return _call(name, operands, tuple(sorted(kept)))
+
+
+def _truncation(unit: Expression, value: Expression) -> Expression:
+    if not isinstance(unit, Literal) or not isinstance(unit.value, str):
+        raise Unsupported("date_trunc to a unit that is not a constant is not supported")
+    name = unit.value.lower()
+    if name not in TRUNCATIONS:
+        raise Unsupported(f"date_trunc to {unit.value!r} is not supported: {', '.join(TRUNCATIONS)} are")
+    return _call("date_trunc", [value], (name,))
+
+
+def _of_times(name: str, left: Expression, right: Expression) -> Expression | None:
+    """Return a sum or difference of dates, timestamps and intervals."""
+    if name == "add" and is_time(right.type) and not is_time(left.type):
+        left, right = right, left
+    if not is_time(left.type):
+        return None
+    if is_interval(right.type) or pa.types.is_duration(right.type):
+        return _call("add_interval" if name == "add" else "subtract_interval", [left, right])
+    if name == "subtract" and is_time(right.type):
+        return _call("time_difference", common_type_of([left, right], "subtract"))
+    return None
