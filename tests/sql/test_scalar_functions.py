@@ -252,7 +252,7 @@ def test_where_postgresql_and_duckdb_differ(session):
         ("chr(n)", ExecutionError, "no such character"),
         ("round(i, -1)", NumericOverflow, "round"),
         ("s ~ (s2 || '(')", ExecutionError, "not a regular expression"),
-        ("ceil(999999999999999999999999999999999.5 + w)", NumericOverflow, ""),
+        ("ceil(999999999999999999999999999999999.5 + w)", NumericOverflow, "digits|fit"),
         ("t + interval '300000 years'", NumericOverflow, "add_interval"),
         ("d + l::integer", ExecutionError, "cast"),
         ("d + i", NumericOverflow, "add_interval"),
