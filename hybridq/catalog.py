@@ -189,6 +189,23 @@ class Table:
             self._bytes[source] = sum(unit.column_bytes(source) for unit in self.units)
         return self._bytes[source]
 
+    def storage(self, source: str) -> tuple[str, bool] | None:
+        """Return how a column is stored, judged by the first unit; ``None`` for a table in memory.
+
+        Returns
+        -------
+        tuple of (str, bool)
+            The codec in small letters (``none`` if uncompressed), and whether values repeat so that they are stored as
+            a dictionary.
+        """
+        first = self.units[0] if self.units else None
+        if not isinstance(first, ParquetUnit):
+            return None
+        leaf = first.footer.leaves[source][0]
+        codec = str(first.footer.metadata.row_group(first.row_group).column(leaf).compression).lower()
+        entries = first.dictionary_entries(source)
+        return ("none" if codec == "uncompressed" else codec), entries is not None and entries < first.rows / 2
+
     def bounds(self, source: str) -> UnitBounds:
         """Return the bounds of a column in every unit."""
         if source not in self._bounds:

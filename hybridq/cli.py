@@ -181,6 +181,23 @@ def devices(cluster: ClusterOption = None) -> None:
         write_answer(pa.Table.from_pylist(rows), "table", None, sys.stdout)
 
 
+@app.command()
+def calibrate(
+    cluster: ClusterOption = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Seconds instead of most of a minute; less exact.")] = False,
+    form: Annotated[ExplainFormat, typer.Option("--format", help="Of the figures.")] = ExplainFormat.text,
+) -> None:
+    """Measure how fast each kind of device reads, moves and computes; later queries are placed by it."""
+    import json
+
+    from hybridq.placement.summary import describe
+    from hybridq.session import connect
+
+    with connect(cluster) as session:
+        profile = session.calibrate(quick=quick)
+    typer.echo(json.dumps(profile.to_dict(), indent=2) if form is ExplainFormat.json else describe(profile))
+
+
 @tpch_app.command()
 def generate(
     scale_factor: Annotated[float, typer.Option("--sf", help="1 makes about 0.35 GB of Parquet.")],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 from hybridq.errors import ConfigurationError
@@ -98,3 +99,12 @@ class HotColumns:
         if not self.columns:
             return 0
         return int(device_memory * CACHE_SHARE) if self.limit is None else min(self.limit, device_memory)
+
+
+def cache_folder() -> Path:
+    """Return where made data and profiles are kept: ``$HYBRIDQ_CACHE``, else ``hybridq`` in the user's cache folder."""
+    chosen = os.environ.get("HYBRIDQ_CACHE")
+    if chosen:
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "hybridq"

@@ -6,6 +6,9 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+MOST_SPANS = 5000
+"""Tasks of a stage that its report lists one by one."""
+
 
 @dataclass(slots=True)
 class DeviceReport:
@@ -61,6 +64,59 @@ class Fallback:
 
 
 @dataclass(slots=True)
+class ModePrediction:
+    """What a stage was expected to take in one mode.
+
+    Attributes
+    ----------
+    mode : str
+    seconds : float
+    sections : dict of str to float
+        Where the seconds go: ``read``, ``in``, ``build``, ``probe``, ``compute``, ``out``, ``queue``, ``merge``. A
+        device that reads one chunk while it computes another needs less than their sum.
+    chunk_rows : dict of str to int
+        Rows of a chunk by kind of device: c0 for the GPU, c0 * p for the CPU where both work.
+    cpu_slots : int
+        Chunks that CPU workers work on at the same time.
+    """
+
+    mode: str
+    seconds: float
+    sections: dict[str, float] = field(default_factory=dict)
+    chunk_rows: dict[str, int] = field(default_factory=dict)
+    cpu_slots: int = 0
+
+
+@dataclass(slots=True)
+class Span:
+    """A task: what it was, where and when.
+
+    Attributes
+    ----------
+    what : str
+        ``chunk`` or ``merge``.
+    number : int
+        Of the chunk.
+    worker, kind : str
+    rows : int
+        Source rows of a chunk; of a merge, those of its result.
+    start_s, seconds : float
+        From the query's beginning, as the client saw it.
+    sections : dict of str to float
+        As in ``DeviceReport``.
+    """
+
+    what: str
+    number: int
+    worker: str
+    kind: str
+    rows: int
+    start_s: float
+    seconds: float
+    sections: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class StageReport:
     """One stage: predicted and actual.
 
@@ -72,6 +128,16 @@ class StageReport:
         One sentence.
     predicted_s : float or None
         Seconds, where there was ground for a prediction.
+    basis : str
+        What the predictions come from: ``earlier chunks``, ``calibration`` or ``assumptions``.
+    predictions : list of ModePrediction
+        Every mode that the cluster allows.
+    break_even_rows : float or None
+        Input rows from which the GPU is expected to be faster than the CPU; ``None``: it never is, or there is no GPU.
+    started_s : float
+        When it began, from the query's beginning.
+    spans : list of Span
+        Its tasks, at most ``MOST_SPANS``.
     """
 
     id: int
@@ -79,6 +145,10 @@ class StageReport:
     mode: str
     reason: str
     predicted_s: float | None = None
+    basis: str = ""
+    predictions: list[ModePrediction] = field(default_factory=list)
+    break_even_rows: float | None = None
+    started_s: float = 0.0
     actual_s: float = 0.0
     merge_s: float = 0.0
     output_rows: int = 0
@@ -86,6 +156,7 @@ class StageReport:
     devices: list[DeviceReport] = field(default_factory=list)
     retries: int = 0
     fallbacks: list[Fallback] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from hybridq.config import Config, HotColumns
+from hybridq.config import Config, HotColumns, cache_folder
 from hybridq.errors import ClusterUnreachable, ConfigurationError, ExecutionError, QueryCancelled, RequestError
 from hybridq.report import Report
 
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from hybridq.dispatch.progress import Progress
     from hybridq.explain import Explanation
     from hybridq.physical.stages import PhysicalPlan
-    from hybridq.placement.history import RateHistory
+    from hybridq.placement.placer import Placer
+    from hybridq.placement.predict import StagePrediction
+    from hybridq.placement.profile import Profile
     from hybridq.plan.nodes import Plan
 
 WAIT_SECONDS = 0.2
@@ -110,9 +112,10 @@ class Session:
         self._connection = connection
         self._catalog = Catalog()
         self._hot: HotColumns | None = None
-        self._history: RateHistory | None = None
+        self._placer: Placer | None = None
+        self._learnt: list[Placer] = []
         # Also when the session is forgotten, and at the interpreter's end.
-        self._finalizer = weakref.finalize(self, _close, self._connection, cluster)
+        self._finalizer = weakref.finalize(self, _close, self._connection, cluster, self._learnt)
 
     def __enter__(self) -> Session:
         return self
@@ -187,6 +190,43 @@ class Session:
         """Return the devices that the cluster has now."""
         return self._connection.devices()
 
+    def calibrate(self, quick: bool = False) -> Profile:
+        """Measure one worker of each kind of device, and keep the result for this and later sessions.
+
+        Parameters
+        ----------
+        quick : bool
+            Fewer sizes, and one codec: seconds instead of most of a minute.
+
+        Returns
+        -------
+        Profile
+            Kept in the user's cache folder, by hosts, devices and library versions.
+
+        Raises
+        ------
+        WorkersLost
+            A worker did not answer.
+        ExecutionError
+            The profile cannot be written.
+        """
+        devices = self._connection.devices()
+        try:
+            return self._know().calibrate(self._connection.measure(quick), devices)
+        except OSError as error:
+            raise ExecutionError(f"cannot keep the profile: {error}") from error
+
+    def _know(self) -> Placer:
+        """Return what is known of the cluster's speed, read at the first use."""
+        if self._placer is None:
+            from hybridq.placement.calibrate import ProfileStore
+            from hybridq.placement.placer import Placer
+
+            store = ProfileStore(cache_folder() / "profiles") if self._connection.keeps_profiles else None
+            self._placer = Placer(self._connection.devices(), store)
+            self._learnt.append(self._placer)
+        return self._placer
+
     # --- queries ---------------------------------------------------------------------------------------------------
 
     def sql(self, text: str) -> Query:
@@ -233,8 +273,10 @@ class Session:
         return Query(self, plan, "builder", start)
 
 
-def _close(connection: Any, cluster: LocalCluster | None) -> None:
+def _close(connection: Any, cluster: LocalCluster | None, learnt: Sequence[Placer]) -> None:
     try:
+        for placer in learnt:
+            placer.save()
         connection.close()
     finally:
         if cluster is not None:
@@ -293,14 +335,34 @@ class Query:
         if analyze:
             report = self.collect(mode=mode).report
         else:
+            session = self._session
+            available = session._connection.slots()
             decisions = decide(
-                self._physical.stages, check_mode(mode), self._session._connection.slots(), self._session.config
+                self._physical.stages, check_mode(mode), available, session.config, predictions=self._predict()
             )
             report = Report(self._text, mode)
             titles = {stage.id: stage.title for stage in self._physical.stages}
             report.stages += [each.report(titles[each.stage]) for each in decisions]
         engines: dict[str, str] = {device.kind: device.engine for device in self._session.devices()}
         return explain.explain(self._physical, report, engines=engines, analyzed=analyze)
+
+    def _predict(self) -> dict[int, StagePrediction]:
+        """Return what each stage is expected to take in each mode."""
+        from hybridq.dispatch.memory import rows_that_fit
+
+        session = self._session
+        devices = session.devices()
+        hot = session._hot.columns if session._hot is not None else {}
+        return session._know().predict(
+            self._physical.stages, session._catalog, session._connection.slots(), session.config,
+            lambda row_bytes: rows_that_fit(devices, row_bytes),
+            frozenset((table, column) for table, columns in hot.items() for column in columns),
+        )  # fmt: skip
+
+    def _learn(self, report: Report) -> None:
+        """Take in what the chunks of a finished run took; where there is no choice there is nothing to learn."""
+        if any(each.predictions for each in report.stages):
+            self._session._know().learn(self._physical.stages, report)
 
     def submit(self, mode: str = "auto", strict: bool = False) -> Handle:
         """Start the query and return at once.
@@ -320,22 +382,20 @@ class Query:
             The mode needs a kind of device that the cluster does not have.
         """
         from hybridq.dispatch.driver import Driver
-        from hybridq.placement.history import RateHistory
         from hybridq.placement.modes import check_mode, decide
 
         session = self._session
         if not session._finalizer.alive:
             raise ExecutionError("the session is closed")
         start = time.perf_counter()
-        decisions = decide(self._physical.stages, check_mode(mode), session._connection.slots(), session.config, strict)
+        available = session._connection.slots()
+        predictions = self._predict() if len(available) > 1 else {}
+        decisions = decide(self._physical.stages, check_mode(mode), available, session.config, strict, predictions)
         name = uuid.uuid4().hex
         report = Report(self._text, mode, {"plan": self._plan_seconds})
         executor = session._connection.executor(name)
-        if session._history is None:
-            session._history = RateHistory()
-        kept = (session._hot, session._history)
         driver = Driver(
-            executor, self._physical, session._catalog, session.config, decisions, name, report, strict, *kept
+            executor, self._physical, session._catalog, session.config, decisions, name, report, strict, session._hot
         )
         return Handle(driver, self, report, start, lambda: session._connection.forget(name))
 
@@ -388,6 +448,7 @@ class Handle:
             elapsed = time.perf_counter() - self._start
             self._report.seconds["execute"] = elapsed
             self._report.seconds["total"] = self._report.seconds["plan"] + elapsed
+            self._query._learn(self._report)
         except BaseException as error:
             self._error = error
         finally:

@@ -23,6 +23,14 @@ def simulated_cluster(cpu_workers: int, gpu_workers: int) -> dict[str, Any]:
     return {"workers": groups}
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Nothing that a test learns or makes is left to the user, nor taken from there."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HYBRIDQ_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def tpch_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """TPC-H at scale factor 0.01, all eight tables as ``<table>.parquet``, several row groups in the larger ones."""

@@ -20,7 +20,15 @@ ALLOWED = {
     "engines": {"plan.expressions", "plan.functions", "plan.aggregates", "plan.windows", "storage"},
     "merge": {"engines", "physical.pipeline", "plan.expressions", "plan.nodes"},
     "physical": {"plan", "catalog"},
-    "placement": {"physical", "report", "engines.support", "plan.expressions", "plan.nodes"},
+    "placement": {
+        "physical",
+        "report",
+        "engines.support",
+        "plan.expressions",
+        "plan.nodes",
+        "plan.cardinality",
+        "plan.statistics",
+    },
     "dispatch": {
         "physical",
         "engines",

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import time
 import uuid
 from typing import Any, Protocol
 
-from hybridq.dispatch.devices import Device, Roster, require_devices, slots, workers_of
+from hybridq.dispatch.devices import RESOURCES, Device, Roster, require_devices, slots, workers_of
 from hybridq.dispatch.executor import DaskExecutor, EventRouter, Executor
-from hybridq.errors import ClusterUnreachable, DeviceUnavailable
+from hybridq.errors import ClusterUnreachable, DeviceUnavailable, WorkersLost
+from hybridq.placement.calibrate import ClusterMeasurements
 from hybridq.topology import Kind
 
 SEND_INTERVAL = 0.001
 """Seconds for which messages to the scheduler are collected."""
+
+MEASURE_TIMEOUT = 300.0
+"""Seconds after which measuring a worker is given up."""
+
+EMPTY_TASKS = 100
+"""Tasks that do nothing, to see what Dask takes for each."""
 
 
 def preload() -> None:
@@ -21,7 +29,15 @@ def preload() -> None:
 
 
 class ConnectionProtocol(Protocol):
-    """What a session needs of the place where its queries run."""
+    """What a session needs of the place where its queries run.
+
+    Attributes
+    ----------
+    keeps_profiles : bool
+        What is measured here is worth keeping for later sessions.
+    """
+
+    keeps_profiles: bool
 
     def devices(self) -> list[Device]:
         """Return the usable devices that are there now."""
@@ -34,6 +50,9 @@ class ConnectionProtocol(Protocol):
 
     def forget(self, query: str) -> None:
         """Drop what tasks of a query still report."""
+
+    def measure(self, quick: bool) -> ClusterMeasurements:
+        """Measure one worker of each kind, one after the other, and what handing out tasks costs."""
 
     def close(self) -> None:
         """Disconnect."""
@@ -58,6 +77,8 @@ class Connection:
     DeviceUnavailable
         There is no worker that hybridq can use.
     """
+
+    keeps_profiles = True
 
     def __init__(self, address: str, timeout: float, direct: bool) -> None:
         import distributed
@@ -103,7 +124,53 @@ class Connection:
         """Drop what tasks of a query still report."""
         self._router.close(query)
 
+    def measure(self, quick: bool) -> ClusterMeasurements:
+        """Measure one worker of each kind, one after the other, and what handing out tasks costs.
+
+        Raises
+        ------
+        WorkersLost
+            A worker did not answer in time.
+        """
+        from hybridq.dispatch.measurements import Measured, measure_worker
+
+        start = time.perf_counter()
+        workers: dict[Kind, Measured] = {}
+        chosen = {device.kind: device for device in reversed(self.devices())}
+        for kind, device in chosen.items():
+            future = self._client.submit(
+                measure_worker, kind, quick, key=f"hybridq_calibrate-{uuid.uuid4().hex}", workers=[device.address],
+                resources={RESOURCES[kind]: 1},
+            )  # fmt: skip
+            try:
+                workers[kind] = future.result(timeout=MEASURE_TIMEOUT)
+            except TimeoutError:
+                raise WorkersLost(f"worker {device.worker} was not measured in {MEASURE_TIMEOUT:g} s") from None
+        kind = "cpu" if "cpu" in chosen else "gpu"
+        round_trip = min(self._run_empty_tasks(kind, 1) for _ in range(5))
+        task = self._run_empty_tasks(kind, EMPTY_TASKS) / EMPTY_TASKS
+        return ClusterMeasurements(workers, task, round_trip, time.perf_counter() - start)
+
+    def _run_empty_tasks(self, kind: Kind, count: int) -> float:
+        """Return the seconds until the client has heard of so many tasks' ends."""
+        import distributed
+
+        name = uuid.uuid4().hex
+        start = time.perf_counter()
+        futures = [
+            self._client.submit(_nothing, number, key=f"hybridq_empty-{name}-{number}", resources={RESOURCES[kind]: 1})
+            for number in range(count)
+        ]
+        wait: Any = distributed.wait
+        wait(futures, timeout=MEASURE_TIMEOUT)
+        return time.perf_counter() - start
+
     def close(self) -> None:
         """Disconnect."""
         with contextlib.suppress(OSError, TimeoutError):
             self._client.close(timeout=2)
+
+
+def _nothing(number: int) -> int:
+    """Be a task that does nothing."""
+    return number

@@ -33,10 +33,9 @@ from hybridq.errors import (
     WorkersLost,
 )
 from hybridq.physical.binding import value_of
-from hybridq.physical.pipeline import BroadcastBuild, Chunk, Stage
+from hybridq.physical.pipeline import BroadcastBuild, Chunk
 from hybridq.physical.stages import PhysicalPlan
 from hybridq.placement.cost import PullPolicy
-from hybridq.placement.history import RateHistory
 from hybridq.placement.modes import Decision
 from hybridq.report import Report
 from hybridq.topology import Kind
@@ -70,8 +69,6 @@ class Driver:
         A chunk that would move to another kind of device is an error.
     hot : HotColumns or None
         What GPU workers are to keep from query to query; ``None``: what they have been told before.
-    history : RateHistory or None
-        How fast earlier queries ran the same stages; this one's rates are noted there.
     """
 
     def __init__(
@@ -85,7 +82,6 @@ class Driver:
         report: Report,
         strict: bool = False,
         hot: HotColumns | None = None,
-        history: RateHistory | None = None,
     ) -> None:
         self._executor = executor
         self._catalog = catalog
@@ -94,7 +90,7 @@ class Driver:
         self._report = report
         self._strict = strict
         self._hot = hot
-        self._history = history or RateHistory()
+        self._origin = time.perf_counter()
         self._events: dict[str, Mapping[str, Any]] = {}
         self._finished: dict[str, float] = {}
         self._devices: list[Device] = []
@@ -112,13 +108,21 @@ class Driver:
             stage_report = decision.report(stage.title)
             report.stages.append(stage_report)
             self._runs[stage.id] = StageRun(
-                stage, decision, self._policy(decision, stage), f"{query}-{stage.id}-0", stage_report
+                stage, decision, self._policy(decision), f"{query}-{stage.id}-0", stage_report, origin=self._origin
             )
         self._last = plan.stages[-1].id
 
-    def _policy(self, decision: Decision, stage: Stage) -> PullPolicy:
+    def _policy(self, decision: Decision) -> PullPolicy:
         rows: dict[Kind, int] = {"cpu": self._config.cpu_chunk_rows, "gpu": self._config.gpu_chunk_rows}
-        return PullPolicy(decision.kinds, slots(self._devices), rows, self._history.known(stage))
+        return PullPolicy(
+            decision.kinds,
+            slots(self._devices),
+            rows,
+            before=decision.seconds_per_row,
+            cpu_slots=decision.cpu_slots,
+            probe=decision.probe,
+            unit_rows=decision.unit_rows,
+        )
 
     # --- the loop --------------------------------------------------------------------------------------------------
 
@@ -235,7 +239,7 @@ class Driver:
         while took and not run.exhausted:
             took = False
             # The result of an earlier stage is one small chunk: better on the CPU, where it comes from.
-            kinds = run.policy.active if run.untaken_rows else reversed(run.policy.active)
+            kinds = run.policy.takers if run.untaken_rows else reversed(run.policy.active)
             for kind in kinds:
                 if self._in_flight(kind) >= run.policy.window(kind, self._config.window):
                     continue
@@ -290,7 +294,6 @@ class Driver:
 
     def _stage_done(self, run: StageRun) -> None:
         run.finish()
-        self._history.note(run.stage, run.policy.rates)
         # Outputs that no other stage will read are not needed any more, nor are this stage's own partial results.
         for stage in run.stage.dependencies:
             used = self._runs[stage]
@@ -323,7 +326,7 @@ class Driver:
         self._report.peak_device_bytes = max(self._report.peak_device_bytes, peak)
         if run is None:
             return  # given up, or a task that Dask ran again because a worker died with its value
-        self._events[key] = event
+        self._events[key] = {**event, "received": time.perf_counter()}
         self._settle(run, key)
 
     def _owner(self, key: str) -> StageRun | None:
@@ -528,7 +531,7 @@ class Driver:
                 each.report.retries += 1
             prefix = f"{self._query}-{each.stage.id}-{self._generation}"
             self._runs[each.stage.id] = StageRun(
-                each.stage, decision, self._policy(decision, each.stage), prefix, each.report
+                each.stage, decision, self._policy(decision), prefix, each.report, origin=self._origin
             )
 
     def _check_stall(self, available: Mapping[Kind, int]) -> None:

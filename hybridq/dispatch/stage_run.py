@@ -26,7 +26,7 @@ from hybridq.physical.pipeline import AggregateMerge, AlignedBuild, Chunk, Memor
 from hybridq.physical.units import ChunkSource
 from hybridq.placement.cost import PullPolicy
 from hybridq.placement.modes import Decision
-from hybridq.report import DeviceReport, Fallback, StageReport
+from hybridq.report import MOST_SPANS, DeviceReport, Fallback, Span, StageReport
 from hybridq.topology import Kind
 
 MERGE_EVERY = 32
@@ -50,6 +50,8 @@ class ChunkState:
         Its task makes the stage's output.
     event : mapping or None
         What its task reported.
+    began : float
+        When a worker has begun with it, as far as can be told from when others have finished; 0: it is queued.
     """
 
     chunk: Chunk
@@ -57,6 +59,7 @@ class ChunkState:
     key: str
     complete: bool
     event: Mapping[str, Any] | None = None
+    began: float = 0.0
 
 
 @dataclass(slots=True)
@@ -114,6 +117,8 @@ class StageRun:
         ``waiting`` for its dependencies, ``running`` or ``done``.
     output : str or None
         Key of the stage's output, once it is done.
+    origin : float
+        When the query began, on ``time.perf_counter``.
     """
 
     stage: Stage
@@ -139,6 +144,7 @@ class StageRun:
     bytes_per_row: float | None = None
     attempts: dict[int, int] = field(default_factory=dict)
     serial: Any = field(default_factory=itertools.count)
+    origin: float = field(default_factory=time.perf_counter)
 
     def start(self, catalog: Catalog, config: Config, values: Mapping[int, Any]) -> None:
         """Begin: the stages that this one depends on are done, and ``values`` are those of its subqueries."""
@@ -150,6 +156,7 @@ class StageRun:
         self.blob = pickle.dumps(replace(self.stage, values=None, more=more))
         self.status = "running"
         self.started = time.perf_counter()
+        self.report.started_s = self.started - self.origin
 
     # --- handing out -----------------------------------------------------------------------------------------------
 
@@ -164,10 +171,20 @@ class StageRun:
         return self.stopped_early or (self.source is not None and self.source.exhausted)
 
     def rows_in_flight(self) -> dict[Kind, int]:
-        """Return the source rows that are being worked on, by kind of device."""
+        """Return the source rows that are being worked on, by kind of device: of each chunk those that are left.
+
+        Each slot of a kind works on one chunk, the oldest ones first; the others are queued.
+        """
+        now = time.perf_counter()
         found: dict[Kind, int] = {}
+        busy: dict[Kind, int] = {}
         for state in self.running.values():
-            found[state.kind] = found.get(state.kind, 0) + source_rows(state.chunk)
+            rows = source_rows(state.chunk)
+            busy[state.kind] = busy.get(state.kind, 0) + 1
+            if busy[state.kind] <= self.policy.working(state.kind):
+                state.began = state.began or now
+                rows = self.policy.rows_left(state.kind, rows, now - state.began)
+            found[state.kind] = found.get(state.kind, 0) + rows
         return found
 
     def register(self, chunk: Chunk, kind: Kind) -> ChunkState:
@@ -259,12 +276,23 @@ class StageRun:
         device.cached_bytes = int(event.get("cached_bytes", 0))
         for section, value in seconds.items():
             device.seconds[section] = device.seconds.get(section, 0.0) + value
+        self._add_span("chunk", state.chunk.id, state.kind, source_rows(state.chunk), event)
         self.policy.observe(state.kind, source_rows(state.chunk), seconds["total"])
         self.report.cost_ratio = self.policy.cost_ratio
         if self.report.predicted_s is None and not self.exhausted:
             left = self.policy.seconds_left(self.untaken_rows, self.rows_in_flight())
             if left is not None:
                 self.report.predicted_s = time.perf_counter() - self.started + left
+
+    def _add_span(self, what: str, number: int, kind: str, rows: int, event: Mapping[str, Any]) -> None:
+        """List a task that has just finished."""
+        if len(self.report.spans) >= MOST_SPANS:
+            return
+        seconds = dict(event["seconds"])
+        total = seconds.pop("total")
+        ended = event.get("received", time.perf_counter()) - self.origin
+        worker = str(event.get("device", kind))
+        self.report.spans.append(Span(what, number, worker, kind, rows, max(ended - total, 0.0), total, seconds))
 
     def fell_back(self, chunk: Chunk, cause: str, action: str) -> None:
         """Note that a chunk does not run where it was first sent."""
@@ -317,6 +345,7 @@ class StageRun:
         """Take in a merge's value; return the parts that went into it."""
         merging = self.merging.pop(key)
         self.report.merge_s += event["seconds"]["total"]
+        self._add_span("merge", 0, merging.kind, int(event["rows"]), event)
         if merging.last:
             self.output = key
             self.report.output_rows = int(event["rows"])

@@ -1,13 +1,16 @@
-"""The cost ratio, measured: how fast each kind of device gets through a stage, and how much it should take next.
+"""How much each kind of device should take next, from how fast it gets through a stage.
 
 After He et al. (ACM TODS 2009, section 5): with p = T_GPU(c0)/T_CPU(c0), the time that a GPU chunk of c0 rows takes
 over the time that a CPU chunk of as many rows takes, a CPU chunk of c0 * p rows takes as long as a GPU chunk. Here p
-comes from the stage's own chunks, the first of which are equally large on both, and is corrected by each one that
-finishes.
+comes from earlier runs or from the stage's own first chunks, and is corrected by each one that finishes. Towards the
+end the CPU's chunks shrink, so that all devices finish at the same time; the GPU's are cut evenly, for small chunks
+cost it more a row.
 """
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Mapping, Sequence
 
 from hybridq.topology import Kind
@@ -32,17 +35,32 @@ QUEUE_SECONDS = 0.03
 DEEPEST_QUEUE = 16
 """Chunks queued for a slot at most, however small they are."""
 
+RECENT_CHUNKS = 8
+"""Chunks that a rate is taken from: a device that slows down, or recovers, shows after a few."""
+
+CHANGE_FACTOR = 1.5
+CHANGE_CHUNKS = 3
+"""So many chunks in a row, all faster or all slower than the rate by the factor: earlier ones are forgotten."""
+
+FIRST_SHARE = 64
+"""While a device's speed is not known it gets this part of the stage at most, lest a slow one hold up the rest."""
+
+LEAST_LEFT = 0.05
+"""Part of a chunk that is taken to be still to do for as long as it has not come back."""
+
+CPU_SHARE_AT_ONCE = 0.5
+"""Part of what a CPU slot has left to do that it takes at once; the rest follows in ever smaller chunks."""
+
 
 class Rate:
     """Seconds a row of one slot of a device, from finished chunks.
 
-    The first chunk counts only until there is another: it pays for imports, opening files and cold caches. Where the
-    same work has been done before, what was measured then counts until there is another chunk.
+    The first chunk counts only until there is another: it pays for imports, opening files and cold caches.
 
     Parameters
     ----------
     before : float, optional
-        Seconds a row when the same work was done before.
+        Seconds a row that earlier runs have shown.
 
     Attributes
     ----------
@@ -53,20 +71,14 @@ class Rate:
     def __init__(self, before: float | None = None) -> None:
         self._before = before
         self._first: tuple[int, float] | None = None
-        self._chunks = 0
+        self._recent: deque[tuple[int, float]] = deque(maxlen=RECENT_CHUNKS)
+        self._surprises = 0
         self.largest = 0
-        self._rows = 0
-        self._seconds = 0.0
 
     @property
     def known(self) -> bool:
         """Tell whether any chunk has finished, or did before."""
         return self._first is not None or self._before is not None
-
-    @property
-    def measured(self) -> float | None:
-        """Return seconds a row of the chunks but for the first; ``None`` if there are none."""
-        return max(self._seconds, 1e-9) / self._rows if self._rows else None
 
     @property
     def seconds_per_row(self) -> float:
@@ -77,33 +89,46 @@ class Rate:
         ValueError
             No chunk has finished.
         """
-        found = self.measured or self._before
-        if found is not None:
-            return found
+        if not self._recent and self._before is not None:
+            return max(self._before, 1e-15)
         if self._first is None:
             raise ValueError("no chunk has finished")
-        rows, seconds = self._first
-        return max(seconds, 1e-9) / max(rows, 1)
+        chunks = list(self._recent) or [self._first]
+        if len(chunks) > RECENT_CHUNKS // 2:
+            chunks.remove(max(chunks, key=lambda chunk: chunk[1] / chunk[0]))  # one hiccup is none of the device's
+        return max(sum(seconds for _, seconds in chunks), 1e-9) / max(sum(rows for rows, _ in chunks), 1)
 
     @property
     def cold_rows(self) -> int:
-        """Return the rows of the first chunk while it is the only one; 0 otherwise."""
-        return self._first[0] if self._first is not None and not self._chunks and self._before is None else 0
+        """Return the rows of the first chunk while it is all that is known; 0 otherwise."""
+        alone = self._first is not None and not self._recent and self._before is None
+        return self._first[0] if alone and self._first is not None else 0
 
     @property
     def chunks_within(self) -> float:
-        """Return how many chunks, of the size they had so far, a slot finishes in ``QUEUE_SECONDS``; 0 if unknown."""
-        return QUEUE_SECONDS * self._chunks / max(self._seconds, 1e-9)
+        """Return how many chunks, of the size they had lately, a slot finishes in ``QUEUE_SECONDS``; 0 if unknown."""
+        if not self._recent:
+            return 0.0
+        return QUEUE_SECONDS * len(self._recent) / max(sum(seconds for _, seconds in self._recent), 1e-9)
 
     def observe(self, rows: int, seconds: float) -> None:
         """Add a finished chunk."""
         self.largest = max(self.largest, rows)
         if self._first is None:
             self._first = (rows, seconds)
-        else:
-            self._chunks += 1
-            self._rows += rows
-            self._seconds += seconds
+            if self._before is None or seconds / rows > CHANGE_FACTOR * self._before:
+                return
+        if self._recent:
+            ratio = seconds / rows / self.seconds_per_row
+            change = (ratio > CHANGE_FACTOR) - (ratio < 1 / CHANGE_FACTOR)
+            same_side = change * self._surprises > 0
+            self._surprises = self._surprises + change if change and (same_side or not self._surprises) else change
+            if abs(self._surprises) >= CHANGE_CHUNKS:
+                kept = list(self._recent)[1 - CHANGE_CHUNKS :]
+                self._recent.clear()
+                self._recent.extend(kept)
+                self._surprises = 0
+        self._recent.append((rows, seconds))
 
 
 class PullPolicy:
@@ -118,7 +143,13 @@ class PullPolicy:
     chunk_rows : mapping of kind to int
         The most rows of a chunk of each kind; the GPU's is c0.
     before : mapping of kind to float, optional
-        Seconds a row of one slot when the same work was done before.
+        Seconds a row of one slot that earlier runs have shown.
+    cpu_slots : int
+        CPU slots at work while the GPU works as well; 0: all. More would slow the GPU's feed.
+    probe : tuple of (kind, rows), optional
+        A kind that the stage does not use, to be given one chunk of so many rows, to see whether it has become faster.
+    unit_rows : float
+        Rows of the smallest piece that can be handed out.
     """
 
     def __init__(
@@ -127,11 +158,17 @@ class PullPolicy:
         slots: Mapping[Kind, int],
         chunk_rows: Mapping[Kind, int],
         before: Mapping[Kind, float] | None = None,
+        cpu_slots: int = 0,
+        probe: tuple[Kind, int] | None = None,
+        unit_rows: float = 1.0,
     ) -> None:
+        self._smallest = max(SMALLEST_CHUNK_ROWS, math.ceil(unit_rows))
         self._kinds = tuple(kinds)
         self._slots = dict(slots)
         self._limits = dict(chunk_rows)
         self._rates: dict[Kind, Rate] = {kind: Rate((before or {}).get(kind)) for kind in self._limits}
+        self._cpu_slots = cpu_slots
+        self._probe = probe
 
     def set_slots(self, slots: Mapping[Kind, int]) -> None:
         """Take note that devices have come or gone."""
@@ -146,10 +183,13 @@ class PullPolicy:
         rest = tuple(each for each in self._kinds if each != kind)
         if rest or not unless_last:
             self._kinds = rest
+        if self._probe is not None and self._probe[0] == kind:
+            self._probe = None
 
     def replace(self, kind: Kind, other: Kind) -> None:
         """Plan no more chunks for a kind, and those of another one instead."""
         self._kinds = tuple(dict.fromkeys(other if each == kind else each for each in self._kinds))
+        self._probe = None
 
     def observe(self, kind: Kind, rows: int, seconds: float) -> None:
         """Take note of a finished chunk: the rows it read and the seconds it took."""
@@ -162,18 +202,21 @@ class PullPolicy:
         return tuple(kind for kind in self._kinds if self._slots.get(kind))
 
     @property
+    def takers(self) -> tuple[Kind, ...]:
+        """Return the kinds to be asked for chunks: the active ones, and one that is to be probed."""
+        active = self.active
+        if self._probe is None or self._probe[0] in active or not self._slots.get(self._probe[0]):
+            return active
+        return (*active, self._probe[0])
+
+    @property
     def measured(self) -> bool:
-        """Tell whether every kind in use has finished a chunk."""
+        """Tell whether the speed of every kind in use is known."""
         return all(self._rates[kind].known for kind in self.active)
 
     @property
-    def rates(self) -> dict[Kind, float]:
-        """Return seconds a row by kind, as far as they were measured."""
-        return {kind: found for kind, rate in self._rates.items() if (found := rate.measured) is not None}
-
-    @property
     def cost_ratio(self) -> float | None:
-        """Return p = T_GPU(c0)/T_CPU(c0), once both kinds have finished a chunk."""
+        """Return p = T_GPU(c0)/T_CPU(c0), once both are known."""
         gpu, cpu = self._rates["gpu"], self._rates["cpu"]
         return gpu.seconds_per_row / cpu.seconds_per_row if gpu.known and cpu.known else None
 
@@ -183,10 +226,26 @@ class PullPolicy:
         It is one a slot while the stage runs on both kinds and their speeds are not known: what is queued on a device
         cannot be given to the other.
         """
+        if kind not in self.active:
+            return 1
         depth = 1
         if len(self.active) < 2 or self.measured:
             depth = max(window, min(int(self._rates[kind].chunks_within), DEEPEST_QUEUE))
-        return depth * self._slots.get(kind, 0)
+        return depth * self.working(kind)
+
+    def working(self, kind: Kind) -> int:
+        """Return the slots of a kind that are to work."""
+        slots = self._slots.get(kind, 0)
+        if kind == "cpu" and self._cpu_slots and len(self.active) > 1:
+            return min(slots, self._cpu_slots)
+        return slots
+
+    def rows_left(self, kind: Kind, rows: int, elapsed: float) -> int:
+        """Return the rows of a chunk that are not done yet, so many seconds after a slot has begun it."""
+        rate = self._rates[kind]
+        if not rate.known:
+            return rows
+        return max(round(rows - elapsed / rate.seconds_per_row), round(rows * LEAST_LEFT))
 
     def rows_for(self, kind: Kind, remaining: int, in_flight: Mapping[Kind, int]) -> int | None:
         """Return the rows that a kind should take next; ``None``: none now, the other kind will finish them sooner.
@@ -198,47 +257,85 @@ class PullPolicy:
         remaining : int
             Rows that nobody has taken.
         in_flight : mapping of kind to int
-            Rows taken and not finished.
+            Rows taken and not finished: of a chunk that runs, those that are left.
         """
         active = self.active
         if kind not in active:
-            return None
-        total_slots = sum(self._slots[each] for each in active)
+            return self._probe_rows(kind, remaining)
+        total_slots = sum(self.working(each) for each in active)
         if active == ("gpu",):
             return self._even(remaining, in_flight.get("gpu", 0))
         if len(active) == 1:
             return _balanced(remaining, self._limits[kind], total_slots)
         if not self.measured:
-            # Equal sizes, so that the first chunks show the ratio of the costs; the CPU's, so that little is at stake.
-            return _balanced(remaining, min(self._limits.values()), total_slots)
-        other: Kind = "cpu" if kind == "gpu" else "gpu"
-        if not (self._rates[kind].cold_rows or self._helps(kind, other, remaining, in_flight)):
+            # Equal sizes, so that the first chunks show the ratio of the costs; small, so that little is at stake.
+            first = _balanced(remaining, min(self._limits.values()), total_slots)
+            return min(first, max(remaining // FIRST_SHARE, min(self._smallest, *self._limits.values())))
+        return self._fair_share(kind, remaining, in_flight)
+
+    def seconds_left(self, remaining: int, in_flight: Mapping[Kind, int]) -> float | None:
+        """Return the seconds that the rows not finished will take with all devices at work; ``None`` if unmeasured."""
+        active = self.active
+        if not active or not self.measured:
             return None
-        size = self._chunk_rows(kind)
-        if self._finish(kind, remaining, in_flight) <= self._finish(other, remaining, in_flight):
+        return (remaining + sum(in_flight.values())) / sum(self._speed(kind) for kind in active)
+
+    def _fair_share(self, kind: Kind, remaining: int, in_flight: Mapping[Kind, int]) -> int | None:
+        """Return the next chunk of one of two kinds that work together.
+
+        If all devices worked to the same end, a slot would have some rows still to take: a GPU slot takes them in equal
+        chunks, a CPU slot half of them at a time. Where nothing is left to take the kind is left alone.
+        """
+        other: Kind = "cpu" if kind == "gpu" else "gpu"
+        if not self._joins(kind, other, remaining, in_flight):
+            return None
+        if not self._joins(other, kind, remaining, in_flight):
             if kind == "gpu":
-                share = 1.0
-                if self._helps(other, kind, remaining, in_flight):
-                    share = self._speed(kind) / (self._speed(kind) + self._speed(other))
-                return self._even(max(int(remaining * share), 1), in_flight.get(kind, 0))
-            return _balanced(remaining, size, self._slots[kind])
-        fair = self._fair_share(kind, other, remaining, in_flight)
-        smallest = min(SMALLEST_CHUNK_ROWS, self._rates[kind].largest)
-        if fair >= smallest:
-            return min(size, int(fair))
+                return self._even(remaining, in_flight.get(kind, 0))
+            return _balanced(remaining, self._limits[kind], self.working(kind))
+        end = self.seconds_left(remaining, in_flight) or 0.0
+        due = self._rows_until(kind, end, in_flight)
+        smallest = min(self._smallest, self._limits[kind], remaining)
+        rest = remaining / self.working(kind)
+        has_its_share = self._rows_until(other, end, in_flight) < min(self._smallest, remaining)
+        others_rest = remaining / self.working(other)
+        if has_its_share and self._finish(kind, rest, in_flight) <= self._finish(other, others_rest, in_flight):
+            due = max(due, rest)  # what is left is this one's
+        if due >= smallest:
+            limit = self._chunk_rows(kind)
+            if kind == "gpu":
+                return min(max(round(due / -(-due // limit)), smallest), remaining)
+            return min(max(int(due * CPU_SHARE_AT_ONCE), smallest), limit, remaining)
+        if self._finish(kind, smallest, in_flight) <= self._finish(other, smallest, in_flight):
+            return smallest
         cold = self._rates[kind].cold_rows
-        if cold and not in_flight.get(kind) and remaining >= 2 * total_slots * cold:
+        slots = sum(self.working(each) for each in self.active)
+        if cold and not in_flight.get(kind) and remaining >= 2 * slots * cold:
             # It looks too slow, but a device's first chunk often is (imports, compilation): one more will tell.
             return cold
         return None
 
-    def _helps(self, kind: Kind, other: Kind, remaining: int, in_flight: Mapping[Kind, int]) -> bool:
-        """Tell whether a kind is the faster one, or saves the other more time than working together costs."""
-        if self._speed(kind) >= self._speed(other):
+    def _joins(self, kind: Kind, other: Kind, remaining: int, in_flight: Mapping[Kind, int]) -> bool:
+        """Tell whether a kind is to work on the stage: it does, or is the faster one, or saves more than it costs."""
+        if in_flight.get(kind) or self._rates[kind].largest or self._speed(kind) >= self._speed(other):
             return True
         rows = remaining + sum(in_flight.values())
-        together = rows / (self._speed(kind) + self._speed(other))
-        return rows / self._speed(other) - together >= TOGETHER_SECONDS
+        return rows / self._speed(other) - rows / (self._speed(kind) + self._speed(other)) >= TOGETHER_SECONDS
+
+    def _rows_until(self, kind: Kind, end: float, in_flight: Mapping[Kind, int]) -> float:
+        """Return the rows that a slot can still take if it is to be done in ``end`` seconds."""
+        return end / self._rates[kind].seconds_per_row - in_flight.get(kind, 0) / self.working(kind)
+
+    def _finish(self, kind: Kind, rows: float, in_flight: Mapping[Kind, int]) -> float:
+        """Return the seconds in which a slot is done with its own work and so many rows more."""
+        return (in_flight.get(kind, 0) / self.working(kind) + rows) * self._rates[kind].seconds_per_row
+
+    def _probe_rows(self, kind: Kind, remaining: int) -> int | None:
+        """Give a kind that is to be probed its one chunk, as long as the others have enough to do meanwhile."""
+        if self._probe is None or self._probe[0] != kind or remaining < 2 * self._probe[1]:
+            return None
+        rows, self._probe = self._probe[1], None
+        return rows
 
     def _even(self, remaining: int, in_flight: int) -> int:
         """Return the size of one of the equal chunks that a GPU stage is cut into.
@@ -252,34 +349,16 @@ class PullPolicy:
         )
         return remaining if SMALLEST_CHUNK_ROWS <= remaining <= size * LARGEST_LAST_CHUNK else size
 
-    def seconds_left(self, remaining: int, in_flight: Mapping[Kind, int]) -> float | None:
-        """Return the seconds that the rows not finished will take with all devices at work; ``None`` if unmeasured."""
-        active = self.active
-        if not active or not self.measured:
-            return None
-        return (remaining + sum(in_flight.values())) / sum(self._speed(kind) for kind in active)
-
     def _chunk_rows(self, kind: Kind) -> int:
-        """Return a kind's chunk size: c0 for the GPU, c0 * p for the CPU, within bounds."""
+        """Return the most rows of a kind's chunk: c0 for the GPU, c0 * p for the CPU, within bounds."""
         ratio = self.cost_ratio
         if kind == "gpu" or ratio is None:
             return self._limits[kind]
         return max(min(int(self._limits["gpu"] * ratio), self._limits["cpu"]), SMALLEST_CHUNK_ROWS)
 
     def _speed(self, kind: Kind) -> float:
-        """Return rows a second of all slots of a kind."""
-        return self._slots[kind] / self._rates[kind].seconds_per_row
-
-    def _finish(self, kind: Kind, remaining: int, in_flight: Mapping[Kind, int]) -> float:
-        """Return the seconds in which a kind alone would finish its own work and all that remains."""
-        return (in_flight.get(kind, 0) + remaining) / self._speed(kind)
-
-    def _fair_share(self, kind: Kind, other: Kind, remaining: int, in_flight: Mapping[Kind, int]) -> float:
-        """Return the rows of one chunk that would be finished just when the other kind has finished all the rest."""
-        slot_speed = 1 / self._rates[kind].seconds_per_row
-        backlog = in_flight.get(kind, 0) / self._slots[kind]
-        share = slot_speed / self._speed(other)
-        return (share * (in_flight.get(other, 0) + remaining) - backlog) / (1 + share)
+        """Return rows a second of all working slots of a kind."""
+        return self.working(kind) / self._rates[kind].seconds_per_row
 
 
 def _balanced(remaining: int, largest: int, slots: int) -> int:

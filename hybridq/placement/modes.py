@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from hybridq.config import Config
 from hybridq.errors import ConfigurationError, DeviceUnavailable, FallbackForbidden
 from hybridq.physical.pipeline import Stage, TableSource
+from hybridq.placement.choice import Choice, Option, StageMode, choose
+from hybridq.placement.cost import SMALLEST_CHUNK_ROWS
+from hybridq.placement.predict import StagePrediction
 from hybridq.placement.support import unsupported
-from hybridq.report import Fallback, StageReport
+from hybridq.report import Fallback, ModePrediction, StageReport
 from hybridq.topology import Kind
 
 Mode = Literal["auto", "cpu", "gpu", "cop"]
-StageMode = Literal["EXEC_CPU", "EXEC_GPU", "EXEC_COP"]
-
 MODES: tuple[Mode, ...] = ("auto", "cpu", "gpu", "cop")
 
 _KINDS: Mapping[StageMode, tuple[Kind, ...]] = {
@@ -25,6 +26,34 @@ _KINDS: Mapping[StageMode, tuple[Kind, ...]] = {
 }
 _OTHER: Mapping[tuple[Kind, ...], tuple[Kind, ...]] = {("cpu",): ("gpu",), ("gpu",): ("cpu",), ("gpu", "cpu"): ()}
 _FORCED: Mapping[Mode, StageMode] = {"cpu": "EXEC_CPU", "gpu": "EXEC_GPU", "cop": "EXEC_COP"}
+
+WORTH_SPLITTING = 0.98
+"""Both kinds of device work on a stage together only if that is expected to take at most this part of the better."""
+
+WORTH_MOVING = 0.8
+"""A stage leaves the CPU, where its input is or where it is a single chunk, only for this part of the time."""
+
+WORTH_MOVING_S = 0.02
+"""... and for at least so many seconds."""
+
+NETWORK_BYTES_PER_S = 5e8
+"""Passing a table from one worker to another through Dask."""
+
+PROBE_SHARE = 0.02
+"""Part of a stage that is run on a kind of device that it does not use, to see what that would take."""
+
+SECTION_WORDS: Mapping[str, str] = {
+    "read": "reading", "in": "moving data to it", "build": "making build sides", "probe": "joining",
+    "compute": "computing", "out": "moving results back", "queue": "handing out chunks", "merge": "merging",
+}  # fmt: skip
+
+SINGLE: tuple[tuple[Kind, StageMode], ...] = (("cpu", "EXEC_CPU"), ("gpu", "EXEC_GPU"))
+
+WORDS: Mapping[StageMode, str] = {
+    "EXEC_CPU": "on the CPU",
+    "EXEC_GPU": "on the GPU",
+    "EXEC_COP": "on both",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +73,16 @@ class Decision:
         Seconds, where there is ground for a prediction before the stage has started.
     fallback : str or None
         Why the stage does not run in the mode that was asked for.
+    prediction : StagePrediction or None
+        What each mode is expected to take.
+    seconds_per_row : mapping of kind to float
+        Of one slot, where that is known well enough to size chunks by.
+    cpu_slots : int
+        CPU slots to work beside the GPU; 0: all.
+    probe : tuple of (kind, rows), optional
+        A kind that the stage does not use, to be given one chunk of so many rows.
+    unit_rows : float
+        Rows of the smallest piece of its input.
     """
 
     stage: int
@@ -52,6 +91,11 @@ class Decision:
     forced: bool = False
     predicted_s: float | None = None
     fallback: str | None = None
+    prediction: StagePrediction | None = None
+    seconds_per_row: Mapping[Kind, float] = field(default_factory=dict)
+    cpu_slots: int = 0
+    probe: tuple[Kind, int] | None = None
+    unit_rows: float = 1.0
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
@@ -61,6 +105,19 @@ class Decision:
     def report(self, title: str) -> StageReport:
         """Begin the report of the stage."""
         found = StageReport(self.stage, title, self.mode, self.reason, self.predicted_s)
+        if self.prediction is not None:
+            found.basis = self.prediction.basis
+            found.break_even_rows = self.prediction.break_even_rows
+            found.predictions = [
+                ModePrediction(
+                    mode,
+                    each.seconds,
+                    dict(each.sections),
+                    {str(kind): rows for kind, rows in each.chunk_rows.items()},
+                    each.cpu_slots,
+                )
+                for mode, each in self.prediction.modes.items()
+            ]
         if self.fallback is not None:
             found.fallbacks.append(Fallback(None, self.fallback, f"the stage runs as {self.mode}"))
         return found
@@ -81,7 +138,12 @@ def check_mode(mode: str) -> Mode:
 
 
 def decide(
-    stages: Sequence[Stage], mode: Mode, slots: Mapping[Kind, int], config: Config, strict: bool = False
+    stages: Sequence[Stage],
+    mode: Mode,
+    slots: Mapping[Kind, int],
+    config: Config,
+    strict: bool = False,
+    predictions: Mapping[int, StagePrediction] | None = None,
 ) -> tuple[Decision, ...]:
     """Choose a mode for each stage.
 
@@ -99,6 +161,8 @@ def decide(
         Gives the size of a CPU chunk.
     strict : bool
         A stage that cannot run in the mode asked for is an error.
+    predictions : mapping of stage to StagePrediction, optional
+        What each mode is expected to take.
 
     Raises
     ------
@@ -108,12 +172,29 @@ def decide(
         A stage cannot run in the mode asked for, and ``strict`` forbids another.
     """
     _require(mode, slots)
+    known = predictions or {}
     if mode == "auto":
-        found = [_automatic(stage, slots, config) for stage in stages]
+        found = _automatic(stages, slots, config, known)
     else:
         reason = f"asked for by mode={mode}"
         found = [Decision(stage.id, _FORCED[mode], reason, forced=True) for stage in stages]
-    return tuple(_possible(decision, stage, slots, strict) for decision, stage in zip(found, stages, strict=True))
+    possible = [_possible(decision, stage, slots, strict) for decision, stage in zip(found, stages, strict=True)]
+    return tuple(_with_prediction(decision, known.get(decision.stage)) for decision in possible)
+
+
+def _with_prediction(decision: Decision, prediction: StagePrediction | None) -> Decision:
+    """Put what is expected into a decision, where it helps to hand out chunks."""
+    if prediction is None:
+        return decision
+    expected = prediction.modes.get(decision.mode)
+    return replace(
+        decision,
+        prediction=prediction,
+        predicted_s=None if expected is None else expected.seconds,
+        seconds_per_row=prediction.seconds_per_row if prediction.confident else {},
+        cpu_slots=expected.cpu_slots if expected is not None and decision.mode == "EXEC_COP" else 0,
+        unit_rows=prediction.unit_rows,
+    )
 
 
 def _possible(decision: Decision, stage: Stage, slots: Mapping[Kind, int], strict: bool) -> Decision:
@@ -152,7 +233,95 @@ def _require(mode: Mode, slots: Mapping[Kind, int]) -> None:
     raise DeviceUnavailable(f"mode={mode} needs what the cluster does not have: no {kinds} (it has {there}){advice}")
 
 
-def _automatic(stage: Stage, slots: Mapping[Kind, int], config: Config) -> Decision:
+def _automatic(
+    stages: Sequence[Stage], slots: Mapping[Kind, int], config: Config, predictions: Mapping[int, StagePrediction]
+) -> list[Decision]:
+    """Choose for all stages: by what is expected where there is ground for it, else by rules that are safe."""
+    found = [_by_rule(stage, slots, config) for stage in stages]
+    confident = {number: each for number, each in predictions.items() if each.confident}
+    if not confident or not (slots.get("cpu") and slots.get("gpu")):
+        return found
+    rules = {rule.stage: rule for rule in found}
+    plan = [
+        Choice(
+            stage.id,
+            stage.dependencies,
+            _options(stage, rules[stage.id], confident.get(stage.id), config),
+            stage.estimated_bytes / NETWORK_BYTES_PER_S,
+        )
+        for stage in stages
+    ]
+    modes = choose(plan)
+    for position, stage in enumerate(stages):
+        prediction, mode = confident.get(stage.id), modes[stage.id]
+        if prediction is not None and mode in prediction.modes:
+            probe = _probe(mode, stage, prediction)
+            found[position] = Decision(stage.id, mode, _reason(mode, prediction), probe=probe)
+    return found
+
+
+def _options(
+    stage: Stage, rule: Decision, prediction: StagePrediction | None, config: Config
+) -> Mapping[StageMode, Option]:
+    """Return the modes that a stage may be given, with their seconds."""
+    if prediction is None or "EXEC_CPU" not in prediction.modes:
+        return {rule.mode: Option(rule.predicted_s or 0.0, None, "gpu" if rule.mode == "EXEC_GPU" else "cpu")}
+    seconds = {mode: each.seconds for mode, each in prediction.modes.items()}
+    for kind, single in SINGLE:
+        if single in seconds and unsupported(stage, kind) is not None:
+            del seconds[single]
+            seconds.pop("EXEC_COP", None)
+    better = min((seconds[mode] for mode in ("EXEC_CPU", "EXEC_GPU") if mode in seconds), default=0.0)
+    small = rule.mode == "EXEC_CPU"
+    if small or seconds.get("EXEC_COP", 0.0) > better * WORTH_SPLITTING:
+        seconds.pop("EXEC_COP", None)
+    cpu = seconds.get("EXEC_CPU")
+    if small and cpu is not None and not (
+        seconds.get("EXEC_GPU", cpu) < min(cpu * WORTH_MOVING, cpu - WORTH_MOVING_S)
+    ):  # fmt: skip
+        seconds.pop("EXEC_GPU", None)
+    if not seconds:
+        return {rule.mode: Option(0.0, None, "cpu")}
+    places: dict[StageMode, Kind] = {single: kind for kind, single in SINGLE}
+    return {mode: Option(value, places.get(mode), places.get(mode, "cpu")) for mode, value in seconds.items()}
+
+
+def _reason(mode: StageMode, prediction: StagePrediction) -> str:
+    """Say in one sentence, with numbers, why a mode was chosen."""
+    chosen = prediction.modes[mode]
+    others = [f"{each.seconds:.3g} s {WORDS[other]}" for other, each in prediction.modes.items() if other != mode]
+    text = f"{chosen.seconds:.3g} s expected {WORDS[mode]}"
+    if others:
+        text += f", {' and '.join(others)}"
+    elif prediction.infeasible is not None:
+        text += f"; {prediction.infeasible}"
+    if mode == "EXEC_CPU" and "EXEC_GPU" in prediction.modes:
+        gpu = prediction.modes["EXEC_GPU"].sections
+        part = max(gpu, key=lambda name: gpu[name])
+        text += f" (there {gpu[part]:.3g} s of {SECTION_WORDS[part]})"
+    return f"{text}, from {prediction.basis}"
+
+
+def _probe(mode: StageMode, stage: Stage, prediction: StagePrediction) -> tuple[Kind, int] | None:
+    """Return a kind that is left out, and the rows of a chunk that costs little, to see whether it has become faster.
+
+    The chunk runs beside the others and is to be done in half of the stage's time, so all that it costs is the rows
+    that would have been faster elsewhere.
+    """
+    if mode == "EXEC_COP" or prediction.rows <= 0:
+        return None
+    kind: Kind = "gpu" if mode == "EXEC_CPU" else "cpu"
+    per_row = prediction.seconds_per_row.get(kind)
+    if per_row is None or unsupported(stage, kind) is not None:
+        return None
+    rows = int(prediction.rows * PROBE_SHARE)
+    if rows < prediction.unit_rows or rows < SMALLEST_CHUNK_ROWS:
+        return None
+    return (kind, rows) if rows * per_row < prediction.modes[mode].seconds / 2 else None
+
+
+def _by_rule(stage: Stage, slots: Mapping[Kind, int], config: Config) -> Decision:
+    """Choose without knowing what anything takes."""
     if not slots.get("gpu"):
         return Decision(stage.id, "EXEC_CPU", "the cluster has no GPU worker")
     if not slots.get("cpu"):

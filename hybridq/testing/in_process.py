@@ -7,6 +7,7 @@ adds (processes, messages, lost workers) is not exercised.
 from __future__ import annotations
 
 import queue
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,9 +16,11 @@ import pyarrow as pa
 from hybridq.config import Config
 from hybridq.dispatch.devices import Device, slots
 from hybridq.dispatch.executor import Event, Failed, Finished, Message
+from hybridq.dispatch.measurements import FULL, QUICK, measure
 from hybridq.dispatch.tasks import ChunkTask, MergeTask, compute_chunk, compute_merge
 from hybridq.engines.protocol import Engine
 from hybridq.errors import HybridqError
+from hybridq.placement.calibrate import ClusterMeasurements
 from hybridq.session import Session
 from hybridq.testing.simulated import SimulatedGpuEngine
 from hybridq.topology import Kind
@@ -98,6 +101,8 @@ class InProcessConnection:
         As for ``InProcessExecutor``.
     """
 
+    keeps_profiles = False
+
     def __init__(self, engines: dict[Kind, Engine]) -> None:
         self._engines = engines
 
@@ -115,6 +120,12 @@ class InProcessConnection:
 
     def forget(self, query: str) -> None:
         """Do nothing: nothing comes late."""
+
+    def measure(self, quick: bool) -> ClusterMeasurements:
+        """Measure each engine; tasks cost nothing here."""
+        start = time.perf_counter()
+        workers = {kind: measure(engine, QUICK if quick else FULL) for kind, engine in self._engines.items()}
+        return ClusterMeasurements(workers, 1e-6, 1e-6, time.perf_counter() - start)
 
     def close(self) -> None:
         """Do nothing: nothing was opened."""

@@ -20,8 +20,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from hybridq.config import cache_folder
 from hybridq.errors import ConfigurationError, ExecutionError
-from hybridq.testing.tpch import cache_folder, move_into_place
+from hybridq.testing.tpch import move_into_place
 
 TABLES = ("date", "customer", "supplier", "part", "lineorder")
 

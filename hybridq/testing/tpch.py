@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 
+from hybridq.config import cache_folder
 from hybridq.errors import ConfigurationError, ExecutionError
 from hybridq.shipped import find_plan
 
@@ -19,15 +19,6 @@ TABLES = ("region", "nation", "supplier", "customer", "part", "partsupp", "order
 
 ROWS_AT_SCALE_1 = {"supplier": 10_000, "customer": 150_000, "part": 200_000, "partsupp": 800_000, "orders": 1_500_000}
 """Rows of the tables that grow in exact proportion to the scale factor."""
-
-
-def cache_folder() -> Path:
-    """Return where made data is kept: ``$HYBRIDQ_CACHE``, else ``hybridq`` in the user's cache folder."""
-    chosen = os.environ.get("HYBRIDQ_CACHE")
-    if chosen:
-        return Path(chosen)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "hybridq"
 
 
 def cached(scale_factor: float) -> Path:

@@ -1,0 +1,241 @@
+"""From measurements to a profile, and the profile's file in the user's cache folder."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import tempfile
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from hybridq.placement.curves import Curve
+from hybridq.placement.profile import DeviceProfile, Profile, Transfer, assumed
+from hybridq.topology import Kind
+
+LIBRARIES = ("hybridq", "pyarrow", "pandas", "numpy", "distributed", "pylibcudf-cu13", "pylibcudf-cu12")
+"""Libraries whose versions a profile depends on."""
+
+Samples = list[tuple[float, float]]
+
+
+class WorkerMeasurements(Protocol):
+    """What one worker measured; see ``hybridq.dispatch.measurements.Measured``."""
+
+    engine: str
+    cores: int
+    read: dict[str, Samples]
+    operators: dict[str, Samples]
+    to_device: Samples
+    from_device: Samples
+    merge: Samples
+    page_cache: Samples
+    left_out: list[str]
+
+
+class DeviceDescription(Protocol):
+    """What a profile depends on of a device; see ``hybridq.dispatch.devices.Device``."""
+
+    @property
+    def kind(self) -> Kind: ...
+
+    @property
+    def engine(self) -> str: ...
+
+    @property
+    def threads(self) -> int: ...
+
+    @property
+    def device_memory(self) -> int | None: ...
+
+    @property
+    def host(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterMeasurements:
+    """What was measured of a cluster.
+
+    Attributes
+    ----------
+    workers : mapping of kind to WorkerMeasurements
+        One worker of each kind.
+    task_s, round_trip_s : float
+        As in ``Profile``.
+    seconds : float
+        What measuring took.
+    """
+
+    workers: Mapping[Kind, WorkerMeasurements]
+    task_s: float
+    round_trip_s: float
+    seconds: float
+
+
+def identity_of(devices: Sequence[DeviceDescription]) -> dict[str, Any]:
+    """Return what a profile of these devices depends on, as plain data."""
+    groups = sorted({(each.host, each.kind, each.engine, each.threads, each.device_memory or 0) for each in devices})
+    counts = [
+        sum((each.host, each.kind, each.engine, each.threads, each.device_memory or 0) == group for each in devices)
+        for group in groups
+    ]
+    keys = ("host", "kind", "engine", "threads", "device_memory")
+    described = [dict(zip(keys, group, strict=True)) | {"count": n} for group, n in zip(groups, counts, strict=True)]
+    return {"devices": described, "versions": _versions()}
+
+
+def _versions() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name in LIBRARIES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def assumed_profile(devices: Sequence[DeviceDescription], cores: int) -> Profile:
+    """Return what is assumed of devices that were never measured."""
+    engines: dict[Kind, str] = {each.kind: each.engine for each in devices}
+    return replace(assumed(engines, cores), identity=identity_of(devices))
+
+
+def make_profile(measured: ClusterMeasurements, devices: Sequence[DeviceDescription]) -> Profile:
+    """Turn measurements into a profile; what could not be measured keeps its assumed value."""
+    cores = max(worker.cores for worker in measured.workers.values())
+    fallback = assumed_profile(devices, cores)
+    found: dict[Kind, DeviceProfile] = {}
+    for kind, worker in measured.workers.items():
+        known = fallback.devices[kind]
+        found[kind] = DeviceProfile(
+            engine=worker.engine,
+            read={**known.read, **{name: Curve.fit(samples) for name, samples in worker.read.items() if samples}},
+            operators={
+                **known.operators,
+                **{name: Curve.fit(samples) for name, samples in worker.operators.items() if samples},
+            },
+            to_device=Transfer.fit(worker.to_device) if worker.to_device else known.to_device,
+            from_device=Transfer.fit(worker.from_device) if worker.from_device else known.from_device,
+            overlaps=known.overlaps,
+        )
+    # Merges run on CPU workers where there are any.
+    merging = measured.workers.get("cpu") or next(iter(measured.workers.values()))
+    cached = [size / seconds for size, seconds in merging.page_cache if seconds > 0]
+    return Profile(
+        identity=fallback.identity,
+        devices=found,
+        task_s=max(measured.task_s, 1e-6),
+        round_trip_s=max(measured.round_trip_s, 1e-6),
+        merge=Curve.fit(merging.merge) if merging.merge else fallback.merge,
+        page_cache_bytes_per_s=max(cached, default=fallback.page_cache_bytes_per_s),
+        cores=cores,
+        details={
+            "measured_in_s": round(measured.seconds, 3),
+            "left_out": [f"{kind}: {what}" for kind, worker in measured.workers.items() for what in worker.left_out],
+        },
+    )
+
+
+class ProfileStore:
+    """Profiles, and what was learned, as files: one pair for each combination of hosts, devices and versions.
+
+    Parameters
+    ----------
+    folder : Path
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def path(self, identity: Mapping[str, Any], what: str = "profile") -> Path:
+        """Return the file for an identity; ``what`` is ``profile`` or ``learned``."""
+        text = json.dumps(identity, sort_keys=True)
+        return self._folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.{what}.json"
+
+    def load(self, identity: Mapping[str, Any]) -> Profile | None:
+        """Return the stored profile; ``None`` if there is none that can be used.
+
+        A damaged file, or one that was made on another machine, is set aside with a warning.
+        """
+        data = self.read(identity, "profile")
+        if data is None:
+            return None
+        try:
+            return Profile.from_dict(data)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            self._set_aside(self.path(identity), f"it is damaged ({error})")
+            return None
+
+    def save(self, profile: Profile) -> Path:
+        """Store a profile, and return its file.
+
+        Raises
+        ------
+        OSError
+            It cannot be written.
+        """
+        path = self.path(profile.identity)
+        write_atomically(path, json.dumps(profile.to_dict(), indent=1))
+        return path
+
+    def read(self, identity: Mapping[str, Any], what: str) -> dict[str, Any] | None:
+        """Return a file's content; ``None`` if it is missing, or damaged or foreign and now set aside."""
+        path = self.path(identity, what)
+        try:
+            text = path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError) as error:
+            self._set_aside(path, f"it cannot be read ({error})")
+            return None
+        try:
+            data = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            self._set_aside(path, f"it is no JSON ({error})")
+            return None
+        if not isinstance(data, dict) or data.get("identity") != json.loads(json.dumps(identity)):
+            self._set_aside(path, "it describes other devices or versions")
+            return None
+        return data
+
+    def write(self, identity: Mapping[str, Any], what: str, content: Mapping[str, Any]) -> None:
+        """Store a file that ``read`` returns.
+
+        Raises
+        ------
+        OSError
+            It cannot be written.
+        """
+        write_atomically(self.path(identity, what), json.dumps({"identity": identity, **content}))
+
+    @staticmethod
+    def _set_aside(path: Path, why: str) -> None:
+        aside = path.with_suffix(".json.bad")
+        try:
+            path.replace(aside)
+        except OSError:
+            aside = path
+        warnings.warn(f"{path} is not used: {why}; it is kept as {aside.name}", stacklevel=4)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file so that a reader finds the old content or the new, never a part.
+
+    Raises
+    ------
+    OSError
+        It cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".part")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,137 @@
+"""What a session knows of its cluster's speed: predicts stages, and learns from what they took."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+
+from hybridq.config import Config
+from hybridq.physical.pipeline import Stage
+from hybridq.placement.calibrate import (
+    ClusterMeasurements,
+    DeviceDescription,
+    ProfileStore,
+    assumed_profile,
+    identity_of,
+    make_profile,
+)
+from hybridq.placement.learned import Learned, fingerprint
+from hybridq.placement.predict import CostModel, Resources, StagePrediction
+from hybridq.placement.profile import Profile
+from hybridq.placement.work import Tables, works
+from hybridq.report import Report
+from hybridq.topology import Kind, available_cores
+
+
+class Placer:
+    """A profile and what was learned, for one cluster.
+
+    Parameters
+    ----------
+    devices : sequence of DeviceDescription
+    store : ProfileStore or None
+        Where both are kept; ``None``: nowhere.
+    """
+
+    def __init__(self, devices: Sequence[DeviceDescription], store: ProfileStore | None) -> None:
+        self._store = store
+        self._identity = identity_of(devices)
+        self._lock = threading.Lock()
+        self._seen: set[str] = set()
+        profile = None if store is None else store.load(self._identity)
+        self.profile: Profile = profile or assumed_profile(devices, available_cores())
+        self._learned = self._load_learned()
+
+    def _load_learned(self) -> Learned:
+        content = None if self._store is None else self._store.read(self._identity, "learned")
+        if content is not None:
+            with contextlib.suppress(KeyError, TypeError, ValueError):
+                return Learned(content)
+        return Learned()
+
+    def predict(
+        self,
+        stages: Sequence[Stage],
+        tables: Tables,
+        slots: Mapping[Kind, int],
+        config: Config,
+        gpu_fits: Callable[[float], int | None],
+        resident: AbstractSet[tuple[str, str]] = frozenset(),
+    ) -> dict[int, StagePrediction]:
+        """Predict all stages of a plan.
+
+        Parameters
+        ----------
+        stages : sequence of Stage
+        tables : Tables
+        slots : mapping of kind to int
+        config : Config
+        gpu_fits, resident
+            See ``Resources``.
+
+        Returns
+        -------
+        dict of stage to StagePrediction
+        """
+        chunk_rows: dict[Kind, int] = {"cpu": config.cpu_chunk_rows, "gpu": config.gpu_chunk_rows}
+        resources = Resources(slots, chunk_rows, gpu_fits, resident)
+        work = works(stages, tables)
+        with self._lock:
+            model = CostModel(self.profile, self._learned)
+            return {stage.id: model.predict(work[stage.id], fingerprint(stage), resources) for stage in stages}
+
+    def learn(self, stages: Sequence[Stage], report: Report) -> None:
+        """Take in what the chunks of a finished query took.
+
+        A worker's first chunk does not count: it pays for imports, and for what the first use of a device costs.
+        """
+        by_id = {stage.id: stage for stage in stages}
+        with self._lock:
+            for entry in report.stages:
+                stage = by_id.get(entry.id)
+                if stage is None:
+                    continue
+                pipeline = fingerprint(stage)
+                for span in entry.spans:
+                    if span.what != "chunk":
+                        continue
+                    if span.worker not in self._seen:
+                        self._seen.add(span.worker)
+                        continue
+                    rows = span.rows or _input_rows(stage, report)
+                    kind: Kind = "gpu" if span.kind == "gpu" else "cpu"
+                    self._learned.observe(pipeline, kind, rows, span.seconds)
+
+    def calibrate(self, measured: ClusterMeasurements, devices: Sequence[DeviceDescription]) -> Profile:
+        """Make a profile of measurements, use it from now on, and store it.
+
+        Raises
+        ------
+        OSError
+            It cannot be stored.
+        """
+        profile = make_profile(measured, devices)
+        with self._lock:
+            self.profile = profile
+            self._identity = dict(profile.identity)
+        if self._store is not None:
+            self._store.save(profile)
+        return profile
+
+    def save(self) -> None:
+        """Store what was learned, if anything was; that it cannot be is no error."""
+        with self._lock:
+            if self._store is None or not self._learned.changed:
+                return
+            content = self._learned.to_dict()
+            self._learned.changed = False
+        with contextlib.suppress(OSError):
+            self._store.write(self._identity, "learned", content)
+
+
+def _input_rows(stage: Stage, report: Report) -> int:
+    """Return the rows of the earlier stage that a stage reads whole."""
+    inputs = {entry.id: entry.output_rows for entry in report.stages}
+    return sum(inputs.get(number, 0) for number in stage.dependencies[:1])

@@ -1,0 +1,339 @@
+"""How long a stage will take in each mode: T = read + in + compute + out + queue, on one device or on both.
+
+After He et al. (ACM TODS 2009, sections 4 and 5), with what a chunk takes on each kind of device from the profile,
+corrected by what chunks of the same pipeline have taken before. Where a device reads one chunk while it computes
+another, the larger of the two counts, not the sum.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+
+from hybridq.placement.choice import StageMode
+from hybridq.placement.cost import SMALLEST_CHUNK_ROWS
+from hybridq.placement.curves import break_even
+from hybridq.placement.learned import Learned
+from hybridq.placement.profile import Profile
+from hybridq.placement.work import Work
+from hybridq.topology import Kind
+
+CONTENTION = 1.25
+"""How much the CPU's work slows a GPU's feed: 1 + CONTENTION * share ** 3, share being that of the cores at work on
+chunks of their own. With 6 of 16 cores a GPU's reading took 1.08 times as long, with 12 of 16 1.5 times."""
+
+MODES: tuple[StageMode, ...] = ("EXEC_CPU", "EXEC_GPU", "EXEC_COP")
+
+BREAK_EVEN_SIZES = tuple(float(2**power) for power in range(10, 31))
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What a cluster has for a stage.
+
+    Attributes
+    ----------
+    slots : mapping of kind to int
+        Chunks that all devices of a kind work on at the same time.
+    chunk_rows : mapping of kind to int
+        Rows that a chunk of each kind aims at; the GPU's is c0.
+    gpu_fits : callable
+        Rows that fit a GPU, given the decoded bytes of a row; ``None``: no bound is known.
+    resident : set of (table, column)
+        Columns that are decoded in the GPU's memory.
+    """
+
+    slots: Mapping[Kind, int]
+    chunk_rows: Mapping[Kind, int]
+    gpu_fits: Callable[[float], int | None] = lambda row_bytes: None
+    resident: AbstractSet[tuple[str, str]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """A stage in one mode.
+
+    Attributes
+    ----------
+    mode : str
+    seconds : float
+    sections : mapping of str to float
+        Parts of the seconds: ``read``, ``in``, ``build``, ``probe``, ``compute``, ``out``, ``queue``, ``merge``. With
+        overlap they add up to more.
+    chunk_rows : mapping of kind to int
+        Of a chunk: c0 on the GPU and c0 * p on the CPU, where both work.
+    cpu_slots : int
+        CPU slots at work.
+    """
+
+    mode: StageMode
+    seconds: float
+    sections: Mapping[str, float]
+    chunk_rows: Mapping[Kind, int]
+    cpu_slots: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StagePrediction:
+    """A stage in all modes that the cluster and its memory allow.
+
+    Attributes
+    ----------
+    modes : mapping of mode to Prediction
+    trusted : frozenset of kind
+        Kinds whose seconds come from chunks of this pipeline that have run.
+    measured : bool
+        The others come from a measured profile, not from assumptions.
+    seconds_per_row : mapping of kind to float
+        Of one slot, in chunks of the usual size.
+    break_even_rows : float or None
+        Rows from which the GPU is faster than the CPU.
+    infeasible : str or None
+        Why the GPU cannot run it.
+    rows, unit_rows : float
+        Of the input if it is a table, and of its smallest piece; else 0.
+    """
+
+    modes: Mapping[StageMode, Prediction]
+    trusted: frozenset[Kind] = frozenset()
+    measured: bool = False
+    seconds_per_row: Mapping[Kind, float] = field(default_factory=dict)
+    break_even_rows: float | None = None
+    infeasible: str | None = None
+    rows: float = 0.0
+    unit_rows: float = 1.0
+
+    @property
+    def confident(self) -> bool:
+        """Tell whether there is ground for choosing by these seconds."""
+        return self.measured or (bool(self.seconds_per_row) and self.trusted == self.seconds_per_row.keys())
+
+    @property
+    def basis(self) -> str:
+        """Say what the seconds come from."""
+        if self.seconds_per_row and self.trusted == self.seconds_per_row.keys():
+            return "earlier chunks"
+        other = "calibration" if self.measured else "assumptions"
+        return f"earlier chunks and {other}" if self.trusted else other
+
+    @property
+    def cost_ratio(self) -> float | None:
+        """Return p = T_GPU(c0) / T_CPU(c0), of a slot each."""
+        gpu, cpu = self.seconds_per_row.get("gpu"), self.seconds_per_row.get("cpu")
+        return gpu / cpu if gpu and cpu else None
+
+
+class CostModel:
+    """Predicts stages.
+
+    Parameters
+    ----------
+    profile : Profile
+    learned : Learned
+    """
+
+    def __init__(self, profile: Profile, learned: Learned) -> None:
+        self._profile = profile
+        self._learned = learned
+
+    def predict(self, work: Work, pipeline: str, resources: Resources) -> StagePrediction:
+        """Predict one stage.
+
+        Parameters
+        ----------
+        work : Work
+            What it has to do.
+        pipeline : str
+            Its fingerprint.
+        resources : Resources
+        """
+        stage = _Stage(self._profile, self._learned, work, pipeline, resources)
+        kinds: list[Kind] = [kind for kind in ("cpu", "gpu") if resources.slots.get(kind) and stage.knows(kind)]
+        infeasible = stage.why_not_on_gpu() if "gpu" in kinds else None
+        if infeasible is not None:
+            kinds.remove("gpu")
+        modes: dict[StageMode, Prediction] = {}
+        if "cpu" in kinds:
+            modes["EXEC_CPU"] = stage.alone("cpu")
+        if "gpu" in kinds:
+            modes["EXEC_GPU"] = stage.alone("gpu")
+        if len(kinds) == 2 and work.from_table:
+            both = stage.together()
+            if both is not None:
+                modes["EXEC_COP"] = both
+        return StagePrediction(
+            modes=modes,
+            trusted=frozenset(kind for kind in kinds if stage.trusted(kind)),
+            measured=self._profile.measured,
+            seconds_per_row={kind: stage.seconds_per_row(kind) for kind in kinds},
+            break_even_rows=stage.break_even() if len(kinds) == 2 else None,
+            infeasible=infeasible,
+            rows=work.rows if work.from_table else 0.0,
+            unit_rows=work.unit_rows,
+        )
+
+
+class _Stage:
+    """One stage on one cluster."""
+
+    def __init__(self, profile: Profile, learned: Learned, work: Work, pipeline: str, resources: Resources) -> None:
+        self._profile = profile
+        self._work = work
+        self._resources = resources
+        self._slots = resources.slots
+        self._models = {kind: learned.model(pipeline, kind) for kind in ("cpu", "gpu")}
+
+    def knows(self, kind: Kind) -> bool:
+        return kind in self._profile.devices
+
+    def trusted(self, kind: Kind) -> bool:
+        model = self._models[kind]
+        return model is not None and model.trusted
+
+    def why_not_on_gpu(self) -> str | None:
+        """Tell why not even the smallest piece fits the GPU's memory; ``None``: it does."""
+        fits = self._resources.gpu_fits(self._work.row_bytes)
+        least = self._work.unit_rows if self._work.from_table else self._work.rows
+        if fits is None or least <= fits:
+            return None
+        return f"its smallest piece of {least:,.0f} rows does not fit the GPU, which takes {fits:,} rows at a time"
+
+    # --- one chunk -------------------------------------------------------------------------------------------------
+
+    def sections(self, kind: Kind, rows: float) -> dict[str, float]:
+        """Return a chunk's seconds by section, corrected as a whole by what was learned."""
+        resident = self._resources.resident if kind == "gpu" else frozenset()
+        found = self._work.sections(self._profile.devices[kind], rows, resident)
+        expected = self._slot_seconds(kind, found)
+        factor = self.slot_seconds(kind, rows) / expected if expected > 0 else 1.0
+        return {name: seconds * factor for name, seconds in found.items()}
+
+    def slot_seconds(self, kind: Kind, rows: float) -> float:
+        """Return the seconds for which a chunk keeps one slot busy while the other slots work as well."""
+        model = self._models[kind]
+        if model is not None and model.trusted:
+            learned = model.predict(rows, lambda size: self._prior(kind, size))
+            if learned is not None:
+                return learned
+        return self._prior(kind, rows)
+
+    def _prior(self, kind: Kind, rows: float) -> float:
+        resident = self._resources.resident if kind == "gpu" else frozenset()
+        return self._slot_seconds(kind, self._work.sections(self._profile.devices[kind], rows, resident))
+
+    def _slot_seconds(self, kind: Kind, sections: Mapping[str, float]) -> float:
+        feeding = sections["read"] + sections["in"]
+        rest = sum(sections.values()) - feeding
+        if not self._profile.devices[kind].overlaps:
+            return feeding + rest
+        # Two slots of a device: while one feeds, the other computes. Each chunk waits for the slower of the two.
+        return 2 * max(feeding, rest)
+
+    def _one_chunk(self, kind: Kind, rows: float) -> float:
+        """Return the seconds of a chunk that has the device for itself."""
+        busy = self.slot_seconds(kind, rows)
+        if not self._profile.devices[kind].overlaps:
+            return busy
+        resident = self._resources.resident
+        sections = self._work.sections(self._profile.devices[kind], rows, resident)
+        return busy * sum(sections.values()) / max(self._slot_seconds(kind, sections), 1e-12)
+
+    def usual_rows(self, kind: Kind) -> int:
+        """Return the rows of a chunk: what is aimed at, what fits, and no more than a slot's share."""
+        limit = self._resources.chunk_rows[kind]
+        if kind == "gpu":
+            fits = self._resources.gpu_fits(self._work.row_bytes)
+            limit = limit if fits is None else min(limit, fits)
+        share = math.ceil(self._work.rows / max(self._slots.get(kind, 1), 1))
+        return max(min(limit, max(share, SMALLEST_CHUNK_ROWS), math.ceil(self._work.rows)), 1)
+
+    def seconds_per_row(self, kind: Kind) -> float:
+        rows = self.usual_rows(kind)
+        return self.slot_seconds(kind, rows) / rows
+
+    # --- all chunks ------------------------------------------------------------------------------------------------
+
+    def alone(self, kind: Kind) -> Prediction:
+        """Predict the stage on one kind of device."""
+        rows = self.usual_rows(kind) if self._work.from_table else max(round(self._work.rows), 1)
+        slots = max(self._slots[kind], 1)
+        chunks = max(math.ceil(self._work.rows / rows), 1)
+        busy = self.slot_seconds(kind, rows)
+        working = self._one_chunk(kind, rows) + busy * max(chunks - slots, 0) / slots
+        return self._finished(
+            "EXEC_CPU" if kind == "cpu" else "EXEC_GPU", working, chunks, {kind: rows},
+            self._scaled(self.sections(kind, rows), chunks / slots), kind, slots if kind == "cpu" else 0,
+        )  # fmt: skip
+
+    def together(self) -> Prediction | None:
+        """Predict the stage on both kinds, with as many CPU slots as pay; ``None``: one would only hold up the other.
+
+        It does where its smallest chunk takes longer than the other needs for everything.
+        """
+        least = min(max(self._work.unit_rows, SMALLEST_CHUNK_ROWS), self._work.rows)
+        if self._one_chunk("cpu", least) >= self.alone("gpu").seconds:
+            return None
+        if self._one_chunk("gpu", least) >= self.alone("cpu").seconds:
+            return None
+        found = [self._with_cpu_slots(count) for count in range(1, self._slots["cpu"] + 1)]
+        return min(found, key=lambda prediction: prediction.seconds)
+
+    def _with_cpu_slots(self, count: int) -> Prediction:
+        gpu_rows = self.usual_rows("gpu")
+        ratio = self.seconds_per_row("gpu") / self.seconds_per_row("cpu")
+        cpu_rows = max(min(int(gpu_rows * ratio), self._resources.chunk_rows["cpu"]), SMALLEST_CHUNK_ROWS)
+        cpu_busy = self.slot_seconds("cpu", cpu_rows)
+        gpu_busy = self.slot_seconds("gpu", gpu_rows)
+        if self._profile.devices["gpu"].engine == "gpu":
+            share = min(count / max(self._profile.cores, 1), 1.0)
+            gpu_busy *= 1 + CONTENTION * share**3
+        cpu_speed, gpu_speed = count * cpu_rows / cpu_busy, self._slots["gpu"] * gpu_rows / gpu_busy
+        both = self._work.rows / (cpu_speed + gpu_speed)
+        cpu_share = cpu_speed / (cpu_speed + gpu_speed)
+        chunks = math.ceil(self._work.rows * cpu_share / cpu_rows) + math.ceil(
+            self._work.rows * (1 - cpu_share) / gpu_rows
+        )
+        sections = self._scaled(self.sections("gpu", gpu_rows), both / gpu_busy)
+        return self._finished("EXEC_COP", both, chunks, {"cpu": cpu_rows, "gpu": gpu_rows}, sections, None, count)
+
+    def _finished(
+        self,
+        mode: StageMode,
+        working: float,
+        chunks: int,
+        chunk_rows: Mapping[Kind, int],
+        sections: Mapping[str, float],
+        kind: Kind | None,
+        cpu_slots: int,
+    ) -> Prediction:
+        """Add what is not a device's: handing out, build sides made once, and the merge."""
+        kinds: tuple[Kind, ...] = ("cpu", "gpu") if kind is None else (kind,)
+        once = max(self._work.once(self._profile.devices[each]) for each in kinds)
+        queue = self._profile.round_trip_s + max(chunks * self._profile.task_s - working, 0.0)
+        merge = 0.0
+        if chunks > 1:
+            merge = self._profile.round_trip_s
+            merged = self._work.merged_rows(chunks)
+            merge += self._profile.merge.at(merged) if merged > 0 else 0.0
+        total = working + once + queue + merge
+        parts = {**sections, "build": sections["build"] + once, "queue": queue, "merge": merge}
+        return Prediction(mode, total, parts, chunk_rows, cpu_slots)
+
+    @staticmethod
+    def _scaled(sections: Mapping[str, float], factor: float) -> dict[str, float]:
+        return {name: seconds * factor for name, seconds in sections.items()}
+
+    def break_even(self) -> float | None:
+        """Return the rows from which the GPU alone is faster than the CPU alone."""
+        series: dict[Kind, list[tuple[float, float]]] = {"cpu": [], "gpu": []}
+        for size in BREAK_EVEN_SIZES:
+            for kind, found in series.items():
+                limit = self._resources.chunk_rows[kind]
+                slots = max(self._slots[kind], 1)
+                rows = min(limit, max(size / slots, min(size, SMALLEST_CHUNK_ROWS)))
+                chunks = math.ceil(size / rows)
+                seconds = self._one_chunk(kind, rows) + self.slot_seconds(kind, rows) * max(chunks - slots, 0) / slots
+                found.append((size, seconds + self._work.once(self._profile.devices[kind])))
+        return break_even(series["cpu"], series["gpu"])

@@ -1,0 +1,134 @@
+"""Both kinds of device on one stage, in imagined time: how far from the ideal T_C * T_G / (T_C + T_G)."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from simulation import simulate, steady
+
+from hybridq.placement.cost import PullPolicy
+
+MILLION = 1_000_000
+LIMITS = {"cpu": 2 * MILLION, "gpu": 48 * MILLION}
+RATIOS = (1, 2, 3, 4, 6, 8)
+SLOTS = ({"cpu": 1, "gpu": 1}, {"cpu": 2, "gpu": 1}, {"cpu": 6, "gpu": 2})
+
+
+def seconds_a_row(fast, ratio, slots):
+    slow = "cpu" if fast == "gpu" else "gpu"
+    return {fast: 1e-7 * slots[fast], slow: 1e-7 * ratio * slots[slow]}
+
+
+def ideal(rows, ratio):
+    fast, slow = rows * 1e-7, rows * 1e-7 * ratio
+    return fast * slow / (fast + slow)
+
+
+@pytest.mark.parametrize("slots", SLOTS, ids=lambda slots: f"{slots['cpu']}:{slots['gpu']}")
+@pytest.mark.parametrize("fast", ["gpu", "cpu"])
+@pytest.mark.parametrize("ratio", RATIOS)
+def test_nine_tenths_of_the_ideal_without_knowing_anything(ratio, fast, slots):
+    rows, unit = 60 * MILLION, 115_000
+    true = seconds_a_row(fast, ratio, slots)
+    policy = PullPolicy(("gpu", "cpu"), slots, LIMITS, unit_rows=unit)
+    outcome = simulate(policy, slots, rows, {kind: steady(value, 0.003) for kind, value in true.items()}, unit)
+    assert outcome.makespan <= ideal(rows, ratio) / 0.9
+    assert sum(size for _, size, _, _ in outcome.chunks) == rows
+
+
+@pytest.mark.parametrize("slots", SLOTS, ids=lambda slots: f"{slots['cpu']}:{slots['gpu']}")
+@pytest.mark.parametrize("fast", ["gpu", "cpu"])
+@pytest.mark.parametrize("ratio", RATIOS)
+def test_nine_tenths_of_the_ideal_for_a_small_stage_that_ran_before(ratio, fast, slots):
+    rows, unit = 20 * MILLION, 115_000
+    true = seconds_a_row(fast, ratio, slots)
+    policy = PullPolicy(("gpu", "cpu"), slots, LIMITS, true, unit_rows=unit)
+    outcome = simulate(policy, slots, rows, {kind: steady(value, 0.003) for kind, value in true.items()}, unit)
+    assert outcome.makespan <= ideal(rows, ratio) / 0.9
+
+
+@pytest.mark.parametrize(("ratio", "fast"), [(20, "gpu"), (20, "cpu"), (50, "gpu"), (50, "cpu")])
+def test_a_device_that_would_hold_up_the_end_is_left_alone(ratio, fast):
+    slots, rows = {"cpu": 2, "gpu": 1}, 60 * MILLION
+    true = seconds_a_row(fast, ratio, slots)
+    policy = PullPolicy(("gpu", "cpu"), slots, LIMITS, true, unit_rows=500_000)
+    outcome = simulate(policy, slots, rows, {kind: steady(value, 0.003) for kind, value in true.items()}, 500_000)
+    assert outcome.makespan <= rows * 1e-7 / 0.98
+
+
+def test_a_device_far_too_slow_gets_nothing():
+    slots, rows = {"cpu": 2, "gpu": 1}, 6 * MILLION
+    true = {"cpu": 1e-4, "gpu": 1e-7}
+    policy = PullPolicy(("gpu", "cpu"), slots, LIMITS, true, unit_rows=100_000)
+    outcome = simulate(policy, slots, rows, {kind: steady(value) for kind, value in true.items()}, 100_000)
+    assert outcome.rows("cpu") == 0
+
+
+def test_cpu_chunks_shrink_towards_the_end_and_gpu_chunks_do_not():
+    slots, rows = {"cpu": 4, "gpu": 1}, 200 * MILLION
+    policy = PullPolicy(("gpu", "cpu"), slots, {"cpu": 2 * MILLION, "gpu": 16 * MILLION})
+    outcome = simulate(policy, slots, rows, {"cpu": steady(4e-7), "gpu": steady(5e-8)})
+    cpu = [size for kind, size, _, _ in outcome.chunks if kind == "cpu"]
+    gpu = [size for kind, size, _, _ in outcome.chunks if kind == "gpu"]
+    assert max(cpu[-4:]) < max(cpu) / 4
+    large = [size for size in gpu if size > 2 * MILLION]
+    assert len(large) > 5
+    assert min(large) > max(large) / 3
+    assert sum(large) > 0.8 * sum(gpu)
+    assert outcome.idle_at_end() < 0.1
+
+
+@pytest.mark.parametrize("when", [0.2, 0.5])
+def test_a_device_slowed_down_in_mid_query_loses_its_share_and_gets_it_back(when):
+    slots, rows = {"cpu": 1, "gpu": 1}, 400 * MILLION
+    begin, end = when * 10, when * 10 + 8
+
+    def gpu(now, size):
+        return size * (5e-7 if begin <= now < end else 1e-7)
+
+    policy = PullPolicy(("gpu", "cpu"), slots, {"cpu": MILLION, "gpu": MILLION})
+    outcome = simulate(policy, slots, rows, {"cpu": steady(2e-7), "gpu": gpu})
+    gpu_chunks = [(start, stop) for kind, _, start, stop in outcome.chunks if kind == "gpu"]
+
+    def ratio_at(position):
+        replay = PullPolicy(("gpu", "cpu"), slots, {"cpu": MILLION, "gpu": MILLION})
+        for kind, size, start, stop in outcome.chunks[:position]:
+            replay.observe(kind, size, stop - start)
+        return replay.cost_ratio
+
+    slow_from = next(i for i, chunk in enumerate(outcome.chunks) if chunk[0] == "gpu" and chunk[2] >= begin)
+    fast_from = next(i for i, chunk in enumerate(outcome.chunks) if chunk[0] == "gpu" and chunk[2] >= end)
+    assert ratio_at(slow_from) < 1
+    assert ratio_at(slow_from + 20) > 1.5
+    assert ratio_at(fast_from + 50) < 0.7
+    # The GPU never stood still for long: what a slow device can finish in time costs nothing.
+    assert max(later[0] - earlier[1] for earlier, later in itertools.pairwise(gpu_chunks)) < 0.5
+    best = rows - (end - begin) * (2e6 + 5e6)  # rows left to a GPU at full speed, with the CPU
+    assert outcome.makespan < ((end - begin) + best / (1e7 + 5e6)) * 1.05
+
+
+def test_one_hiccup_does_not_move_the_rate():
+    policy = PullPolicy(("gpu", "cpu"), {"cpu": 1, "gpu": 1}, LIMITS)
+    for _ in range(8):
+        policy.observe("gpu", MILLION, 0.1)
+        policy.observe("cpu", MILLION, 0.2)
+    policy.observe("gpu", MILLION, 5.0)
+    assert policy.cost_ratio == pytest.approx(0.5)
+
+
+def test_a_kind_that_is_not_used_gets_one_chunk_to_probe_it():
+    policy = PullPolicy(("cpu",), {"cpu": 2, "gpu": 1}, LIMITS, probe=("gpu", MILLION))
+    assert policy.active == ("cpu",)
+    assert policy.takers == ("cpu", "gpu")
+    assert policy.window("gpu", 2) == 1
+    assert policy.rows_for("gpu", 50 * MILLION, {}) == MILLION
+    assert policy.rows_for("gpu", 49 * MILLION, {}) is None
+    assert policy.takers == ("cpu",)
+
+
+def test_fewer_cpu_slots_beside_the_gpu_and_all_without_it():
+    policy = PullPolicy(("gpu", "cpu"), {"cpu": 8, "gpu": 2}, LIMITS, {"cpu": 1e-6, "gpu": 1e-7}, cpu_slots=3)
+    assert policy.window("cpu", 2) == 6
+    policy.withdraw("gpu", unless_last=True)
+    assert policy.window("cpu", 2) == 16
