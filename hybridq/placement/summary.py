@@ -22,14 +22,12 @@ def describe(profile: Profile) -> str:
         codec, _, type_class = name.partition("/")
         figures = [profile.devices[kind].reading(codec, type_class, SHOWN_ROWS) for kind in kinds]
         lines.append(_row(f"read {name}", figures))
-    for name in OPERATORS:
-        lines.append(_row(name, [profile.devices[kind].operating(name, SHOWN_ROWS) for kind in kinds]))
+    lines += [_row(name, [profile.devices[kind].operating(name, SHOWN_ROWS) for kind in kinds]) for name in OPERATORS]
     lines.append("")
     for kind in kinds:
         device = profile.devices[kind]
         lines.append(f"to the {device.engine}: {_transfer(device.to_device)}; back: {_transfer(device.from_device)}")
-    for what in profile.details.get("left_out", ()):
-        lines.append(f"not measured: {what}")
+    lines += [f"not measured: {what}" for what in profile.details.get("left_out", ())]
     if "measured_in_s" in profile.details:
         lines.append(f"measured in {profile.details['measured_in_s']:.0f} s")
     return "\n".join(lines)

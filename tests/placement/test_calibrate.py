@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import pytest
+
+from hybridq.dispatch.measurements import QUICK, measure
+from hybridq.engines.cpu import CpuEngine
+from hybridq.placement.calibrate import ClusterMeasurements, ProfileStore, identity_of, make_profile
+from hybridq.placement.placer import Placer
+from hybridq.placement.profile import OPERATORS, TYPE_CLASSES, Profile
+from hybridq.placement.summary import describe
+from hybridq.testing.in_process import connect_in_process
+from hybridq.testing.simulated import SimulatedGpuEngine
+
+
+@dataclass(frozen=True)
+class Machine:
+    kind: str
+    engine: str
+    threads: int = 1
+    device_memory: int | None = None
+    host: str = "here"
+
+
+DEVICES = [Machine("cpu", "cpu"), Machine("cpu", "cpu"), Machine("gpu", "simulated gpu", device_memory=2**30)]
+
+
+@pytest.fixture(scope="module")
+def measured():
+    workers = {"cpu": measure(CpuEngine(), QUICK), "gpu": measure(SimulatedGpuEngine(2**30), QUICK)}
+    return ClusterMeasurements(workers, 1e-3, 5e-3, 1.0)
+
+
+@pytest.fixture
+def profile(measured):
+    return make_profile(measured, DEVICES)
+
+
+def test_every_operator_and_type_is_measured_on_each_engine(measured, profile):
+    for kind, worker in measured.workers.items():
+        assert set(worker.operators) == set(OPERATORS)
+        assert {name.split("/")[1] for name in worker.read} == set(TYPE_CLASSES)
+        assert worker.left_out == []
+        assert all(len(samples) == len(QUICK.sizes) for samples in worker.operators.values())
+        assert profile.devices[kind].operating("sort", 1e6) > profile.devices[kind].operating("sort", 1e4) > 0
+    assert profile.measured
+    assert profile.devices["gpu"].engine == "simulated gpu"
+    assert profile.merge.at(1e6) > profile.merge.at(1e3)
+    text = describe(profile)
+    assert "aggregate_many" in text
+    assert "read snappy/decimal" in text
+
+
+def test_a_profile_is_found_again_by_the_same_devices_only(profile, tmp_path):
+    store = ProfileStore(tmp_path / "profiles")
+    assert store.load(profile.identity) is None
+    store.save(profile)
+    assert store.load(profile.identity) == Profile.from_dict(profile.to_dict())
+    assert store.load(identity_of(DEVICES[1:])) is None
+    assert store.load(identity_of([Machine("cpu", "cpu", host="elsewhere")])) is None
+    assert identity_of(DEVICES) == identity_of(DEVICES[::-1])
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text[: len(text) // 2],
+        lambda text: "[]",
+        lambda text: text.replace('"task_s": 0.001', '"task_s": -1'),
+        lambda text: text.replace('"task_s": 0.001', '"task_s": "fast"'),
+        lambda text: text.replace('"format": 1', '"format": 99'),
+        lambda text: text.replace('"here"', '"elsewhere"'),
+        lambda text: json.dumps({**json.loads(text), "devices": {"tpu": {}}}),
+        lambda text: json.dumps({**json.loads(text), "merge": [[10, 2.0], [20, 1.0]]}),
+        lambda text: "\\x00",
+    ],
+)
+def test_a_damaged_or_foreign_profile_is_set_aside(profile, tmp_path, damage):
+    store = ProfileStore(tmp_path)
+    path = store.save(profile)
+    path.write_text(damage(path.read_text()))
+    with pytest.warns(UserWarning, match="is not used"):
+        assert store.load(profile.identity) is None
+    assert not path.exists()
+    assert path.with_suffix(".json.bad").exists()
+    store.save(profile)
+    assert store.load(profile.identity) is not None
+
+
+def test_what_was_learned_is_there_in_the_next_session(tmp_path):
+    store = ProfileStore(tmp_path)
+    first = Placer(DEVICES, store)
+    for _ in range(3):
+        first._learned.observe("p", "gpu", 1000, 1.0)
+    first.save()
+    again = Placer(DEVICES, store)
+    assert again._learned.model("p", "gpu").trusted
+    store.path(identity_of(DEVICES), "learned").write_text("{")
+    with pytest.warns(UserWarning, match="no JSON"):
+        assert len(Placer(DEVICES, store)._learned) == 0
+
+
+def test_a_session_calibrates_and_uses_the_profile():
+    with connect_in_process() as session:
+        assert not session._know().profile.measured
+        profile = session.calibrate(quick=True)
+        assert profile.measured
+        assert session._know().profile is profile
