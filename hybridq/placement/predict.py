@@ -260,6 +260,7 @@ class _Stage:
         rows = self.usual_rows(kind) if self._work.from_table else max(round(self._work.rows), 1)
         slots = max(self._slots[kind], 1)
         chunks = max(math.ceil(self._work.rows / rows), 1)
+        rows = max(math.ceil(self._work.rows / chunks), 1)
         busy = self.slot_seconds(kind, rows)
         working = self._one_chunk(kind, rows) + busy * max(chunks - slots, 0) / slots
         return self._finished(
@@ -332,8 +333,8 @@ class _Stage:
             for kind, found in series.items():
                 limit = self._resources.chunk_rows[kind]
                 slots = max(self._slots[kind], 1)
-                rows = min(limit, max(size / slots, min(size, SMALLEST_CHUNK_ROWS)))
-                chunks = math.ceil(size / rows)
+                chunks = math.ceil(size / min(limit, max(size / slots, min(size, SMALLEST_CHUNK_ROWS))))
+                rows = size / chunks
                 seconds = self._one_chunk(kind, rows) + self.slot_seconds(kind, rows) * max(chunks - slots, 0) / slots
                 found.append((size, seconds + self._work.once(self._profile.devices[kind])))
         return break_even(series["cpu"], series["gpu"])
