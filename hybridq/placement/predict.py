@@ -240,6 +240,13 @@ class _Stage:
         sections = self._work.sections(self._profile.devices[kind], rows, resident)
         return busy * sum(sections.values()) / max(self._slot_seconds(kind, sections), 1e-12)
 
+    def _chunks(self, kind: Kind, rows: float, chunks: int) -> float:
+        """Return the seconds of equal chunks on all slots of a kind: the first ones, then the others behind them."""
+        slots = max(self._slots[kind], 1)
+        # Of the two slots of a device one feeds while the other computes: its first chunk is behind no other.
+        first = max(slots // 2, 1) if self._profile.devices[kind].overlaps else slots
+        return self._one_chunk(kind, rows) + self.slot_seconds(kind, rows) * max(chunks - first, 0) / slots
+
     def usual_rows(self, kind: Kind) -> int:
         """Return the rows of a chunk: what is aimed at, what fits, and no more than a slot's share."""
         limit = self._resources.chunk_rows[kind]
@@ -261,8 +268,7 @@ class _Stage:
         slots = max(self._slots[kind], 1)
         chunks = max(math.ceil(self._work.rows / rows), 1)
         rows = max(math.ceil(self._work.rows / chunks), 1)
-        busy = self.slot_seconds(kind, rows)
-        working = self._one_chunk(kind, rows) + busy * max(chunks - slots, 0) / slots
+        working = self._chunks(kind, rows, chunks)
         return self._finished(
             "EXEC_CPU" if kind == "cpu" else "EXEC_GPU", working, chunks, {kind: rows},
             self._scaled(self.sections(kind, rows), chunks / slots), kind, slots if kind == "cpu" else 0,
@@ -335,6 +341,5 @@ class _Stage:
                 slots = max(self._slots[kind], 1)
                 chunks = math.ceil(size / min(limit, max(size / slots, min(size, SMALLEST_CHUNK_ROWS))))
                 rows = size / chunks
-                seconds = self._one_chunk(kind, rows) + self.slot_seconds(kind, rows) * max(chunks - slots, 0) / slots
-                found.append((size, seconds + self._work.once(self._profile.devices[kind])))
+                found.append((size, self._chunks(kind, rows, chunks) + self._work.once(self._profile.devices[kind])))
         return break_even(series["cpu"], series["gpu"])
