@@ -185,11 +185,19 @@ class Column:
     def interval(self) -> Bounds:
         """Return a closed range that holds every non-NULL value of integers, dates, times, booleans or decimals.
 
-        It is computed when no tighter one is known; (0, 0) when there is no value.
+        It is computed when no tighter one is known; (0, 0) when there is no value. The range of values held as numbers
+        fits their NumPy type, also where bounds from statistics do not, since a filter or NULLIF has left few of them.
         """
-        if self.bounds is None:
+        if self.bounds is None or not self._holds(self.bounds):
             self.bounds = self.measured()
         return self.bounds
+
+    def _holds(self, bounds: Bounds) -> bool:
+        """Tell whether the physical form could hold both ends."""
+        if self.values is None or self.values.dtype.kind not in "iu":
+            return True
+        limits = np.iinfo(self.values.dtype)
+        return within(bounds, (int(limits.min), int(limits.max)))
 
     def measured(self) -> Bounds:
         """Return the least and greatest value: ``interval`` may know of some that a filter has dropped since."""

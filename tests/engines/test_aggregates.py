@@ -31,7 +31,8 @@ from hypothesis import strategies as st
 
 from hybridq.engines.cpu import CpuEngine
 from hybridq.errors import NumericOverflow
-from hybridq.plan.expressions import AggregateCall, Case
+from hybridq.plan.expressions import AggregateCall, Case, NamedExpression
+from hybridq.types import Field
 
 NAN = float("nan")
 MAX = 2**63 - 1
@@ -323,3 +324,14 @@ def test_large_unsigned_keys(engine):
         distinct = AggregateCall("d", "distinct", g, pa.list_(pa.uint64()))
         ((_, found),) = rows(aggregate(engine, table, {"h": col("h")}, [distinct]))
         assert set(found) == set(keys) - {None}
+
+
+def test_bounds_that_no_value_reaches_any_more(engine):
+    wide = pa.decimal128(38, 0)
+    table = pa.table({"x": pa.array([Decimal(10**30), Decimal(3), None, Decimal(-(10**30))], wide)})
+    x = col("x", wide)
+    small = Case(wide, ((call("less", call("abs", x, returns=wide), lit(Decimal(10))), x),), lit(None, wide))
+    frame = engine.project(engine.from_arrow(table), [NamedExpression("y", small)])
+    result = engine.aggregate(frame, [NamedExpression("y", col("y", wide))], [count("n")])
+    schema = (Field("y", wide), Field("n", LONG))
+    assert in_any_order(rows(engine.to_arrow(result, schema))) == [(None, 3), (Decimal(3), 1)]

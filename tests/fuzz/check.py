@@ -207,7 +207,9 @@ def _lenient(table: pa.Table, schema: pa.Schema) -> pa.Table:
         if name.endswith(NUMERATOR) or have == want:
             continue
         floats = pa.types.is_floating(have) and pa.types.is_floating(want)
-        if floats or table.column(position).null_count == table.num_rows:
+        # DataFusion's common type of unsigned and signed 64-bit integers.
+        widened = pa.types.is_integer(have) and want == pa.decimal128(20, 0)
+        if floats or widened or table.column(position).null_count == table.num_rows:
             table = table.set_column(position, name, table.column(position).cast(want, safe=False))
     return table
 
