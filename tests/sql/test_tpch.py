@@ -89,14 +89,25 @@ def scale_folder():
     return Path(chosen) if chosen else tpch.cached(1)
 
 
+@pytest.fixture(scope="module", params=[1, 2], ids=["1 worker", "2 workers"])
+def roomy(request):
+    """Workers with memory for a whole table as one chunk."""
+    workers = [
+        {"kind": "cpu", "processes": request.param, "threads": 1, "memory": "12GiB"},
+        {"kind": "gpu", "engine": "simulated", "processes": request.param, "device_memory": "2GiB", "memory": "8GiB"},
+    ]
+    with connect({"workers": workers}) as session:
+        yield session.address
+
+
 @pytest.mark.slow
 @pytest.mark.scale
-@pytest.mark.parametrize("chunk_units", [7, 0])
+@pytest.mark.parametrize("chunk_units", [1, 7, 100_000, 0], ids=["chunks of 1", "chunks of 7", "all", "chunks by rows"])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", QUERIES)
-def test_the_answer_is_duckdbs_at_scale(two_workers, name, mode, chunk_units):
+def test_the_answer_is_duckdbs_at_scale(roomy, name, mode, chunk_units):
     folder = scale_folder()
-    with connect(two_workers.address, chunk_units=chunk_units) as session:
+    with connect(roomy, chunk_units=chunk_units) as session:
         session.register_folder(folder)
         check(session, name, folder, mode)
 
