@@ -259,22 +259,29 @@ def _levels(data: bytes, place: int) -> tuple[int, bool]:
 
 def _described(chunk: pq.ColumnChunkMetaData, codec: str, begin: int, data_page: int, size: int) -> bytes:
     """Return a ColumnChunk struct."""
-    encodings = [thrift.write_integer(ENCODINGS.index(name)) for name in chunk.encodings]
+    size_written = thrift.write_integer(size)
     fields: list[thrift.Field] = [
-        (1, thrift.I32, thrift.write_integer(PHYSICAL_TYPES.index(chunk.physical_type))),
-        (2, thrift.LIST, thrift.write_list(thrift.I32, encodings)),
-        (3, thrift.LIST, thrift.write_list(thrift.BINARY, [thrift.write_binary(chunk.path_in_schema.encode())])),
-        (4, thrift.I32, thrift.write_integer(CODECS[codec])),
+        *_column_fields(chunk.physical_type, chunk.encodings, chunk.path_in_schema, codec),
         (5, thrift.I64, thrift.write_integer(chunk.num_values)),
-        (6, thrift.I64, thrift.write_integer(size)),
-        (7, thrift.I64, thrift.write_integer(size)),
+        (6, thrift.I64, size_written),
+        (7, thrift.I64, size_written),
         (9, thrift.I64, thrift.write_integer(data_page)),
     ]
+    begin_written = thrift.write_integer(begin)
     if data_page > begin:
-        fields.append((11, thrift.I64, thrift.write_integer(begin)))
-    return thrift.write_struct(
-        [(2, thrift.I64, thrift.write_integer(begin)), (3, thrift.STRUCT, thrift.write_struct(fields))]
-    )
+        fields.append((11, thrift.I64, begin_written))
+    return thrift.write_struct([(2, thrift.I64, begin_written), (3, thrift.STRUCT, thrift.write_struct(fields))])
+
+
+@lru_cache(maxsize=4096)
+def _column_fields(physical_type: str, encodings: tuple[str, ...], path: str, codec: str) -> list[thrift.Field]:
+    """Return the first fields of a ColumnMetaData struct, which are the same in most row groups."""
+    return [
+        (1, thrift.I32, thrift.write_integer(PHYSICAL_TYPES.index(physical_type))),
+        (2, thrift.LIST, thrift.write_list(thrift.I32, [thrift.write_integer(ENCODINGS.index(e)) for e in encodings])),
+        (3, thrift.LIST, thrift.write_list(thrift.BINARY, [thrift.write_binary(path.encode())])),
+        (4, thrift.I32, thrift.write_integer(CODECS[codec])),
+    ]
 
 
 @lru_cache(maxsize=4096)
