@@ -44,7 +44,7 @@ ENCODINGS = (
 )
 
 # Numbers of fields: of PageHeader, DataPageHeaderV2 and SchemaElement (apache/parquet-format, parquet.thrift).
-UNCOMPRESSED_SIZE, COMPRESSED_SIZE, CHECKSUM, DATA_PAGE_HEADER_V2 = 2, 3, 4, 8
+UNCOMPRESSED_SIZE, COMPRESSED_SIZE, DATA_PAGE_HEADER_V2 = 2, 3, 8
 DEFINITION_LEVELS_SIZE, REPETITION_LEVELS_SIZE, IS_COMPRESSED = 5, 6, 7
 NUMBER_OF_CHILDREN = 5
 LOGICAL_TYPE = (6, 7, 8, 10)
@@ -217,30 +217,32 @@ def _page_header(data: bytes, place: int) -> tuple[bytes, int, int, int, int]:
     Returns
     -------
     (bytes, int, int, int, int)
-        The header of the decompressed page, without a checksum; where the body is; its compressed and its decompressed
-        size; and how many of its first bytes are not compressed.
+        The header of the decompressed page (a checksum in it stays, and is wrong: nobody looks at it); where the body
+        is; its compressed and its decompressed size; and how many of its first bytes are not compressed.
     """
-    numbers: dict[int, int] = {}
-    fields: list[thrift.Field] = []
-    number = plain = 0
+    begin = place
+    number = plain = size = compressed_size = 0
+    size_place = size_end = 0
     while True:
         number, kind, place = thrift.field(data, place, number)
         if kind == thrift.STOP:
             break
-        end = thrift.skip(data, place, kind)
-        if kind == thrift.I32:
-            numbers[number], _ = thrift.integer(data, place)
-        if number == DATA_PAGE_HEADER_V2:
-            plain, compressed = _levels(data, place)
-            if not compressed:
-                plain = numbers[UNCOMPRESSED_SIZE]
-        if number not in (COMPRESSED_SIZE, CHECKSUM):
-            fields.append((number, kind, data[place:end]))
-        place = end
-    size = numbers[UNCOMPRESSED_SIZE]
-    fields.append((COMPRESSED_SIZE, thrift.I32, thrift.write_integer(size)))
-    header = thrift.write_struct(sorted(fields, key=lambda field: field[0]))
-    return header, place, numbers[COMPRESSED_SIZE], size, plain
+        if number == UNCOMPRESSED_SIZE:
+            size, place = thrift.integer(data, place)
+        elif number == COMPRESSED_SIZE:
+            size_place = place
+            compressed_size, place = thrift.integer(data, place)
+            size_end = place
+        else:
+            if number == DATA_PAGE_HEADER_V2:
+                plain, compressed = _levels(data, place)
+                if not compressed:
+                    plain = size
+            place = thrift.skip(data, place, kind)
+    if not size_end:
+        raise ValueError("a page header without a size")
+    header = data[begin:size_place] + thrift.write_integer(size) + data[size_end:place]
+    return header, place, compressed_size, size, plain
 
 
 def _levels(data: bytes, place: int) -> tuple[int, bool]:
