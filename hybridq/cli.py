@@ -64,6 +64,14 @@ class ExplainFormat(StrEnum):
 
     text = "text"
     json = "json"
+    html = "html"
+
+
+class FigureFormat(StrEnum):
+    """How figures are shown."""
+
+    text = "text"
+    json = "json"
 
 
 PlanArgument = Annotated[
@@ -137,9 +145,7 @@ def run(
 
     if form is OutputFormat.parquet and output is None:
         raise RequestError("--format parquet needs a file: add -o FILE")
-    for path in (output, report):
-        if path is not None and not path.absolute().parent.is_dir():
-            raise RequestError(f"cannot write {path}: the folder {path.absolute().parent} does not exist")
+    _check_folders(output, report)
     source = _read_plan(plan)
     with _connect(cluster, data) as session:
         query = _query(session, source)
@@ -157,13 +163,23 @@ def explain(
     mode: ModeOption = Mode.auto,
     cluster: ClusterOption = None,
     analyze: Annotated[bool, typer.Option("--analyze", help="Run it, and show what happened beside it.")] = False,
-    form: Annotated[ExplainFormat, typer.Option("--format", help="Of the explanation.")] = ExplainFormat.text,
+    form: Annotated[
+        ExplainFormat, typer.Option("--format", help="Of the explanation; html is one page with pictures.")
+    ] = ExplainFormat.text,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write it to this file.")] = None,
 ) -> None:
     """Show a query's stages: where each runs, why, how its joins work and what is estimated."""
+    from hybridq.output import report_file
+
+    _check_folders(output)
     source = _read_plan(plan)
     with _connect(cluster, data) as session:
         explanation = _query(session, source).explain(mode=mode.value, analyze=analyze)
-        typer.echo(explanation.to_json() if form is ExplainFormat.json else str(explanation))
+    text = {"json": explanation.to_json, "html": explanation.to_html, "text": explanation.__str__}[form.value]()
+    if output is None:
+        typer.echo(text)
+    else:
+        report_file(output, text)
 
 
 @app.command()
@@ -185,7 +201,7 @@ def devices(cluster: ClusterOption = None) -> None:
 def calibrate(
     cluster: ClusterOption = None,
     quick: Annotated[bool, typer.Option("--quick", help="Seconds instead of most of a minute; less exact.")] = False,
-    form: Annotated[ExplainFormat, typer.Option("--format", help="Of the figures.")] = ExplainFormat.text,
+    form: Annotated[FigureFormat, typer.Option("--format", help="Of the figures.")] = FigureFormat.text,
 ) -> None:
     """Measure how fast each kind of device reads, moves and computes; later queries are placed by it."""
     import json
@@ -195,7 +211,7 @@ def calibrate(
 
     with connect(cluster) as session:
         profile = session.calibrate(quick=quick)
-    typer.echo(json.dumps(profile.to_dict(), indent=2) if form is ExplainFormat.json else describe(profile))
+    typer.echo(json.dumps(profile.to_dict(), indent=2) if form is FigureFormat.json else describe(profile))
 
 
 @tpch_app.command()
@@ -247,6 +263,13 @@ def start(description: Annotated[str, typer.Argument(metavar="YAML", help="A clu
                 raise ExecutionError(f"the cluster ended by itself\n{cluster.log_tail()}")
     finally:
         cluster.close()
+
+
+def _check_folders(*paths: Path | None) -> None:
+    """Raise RequestError if a file is to be written to a folder that does not exist."""
+    for path in paths:
+        if path is not None and not path.absolute().parent.is_dir():
+            raise RequestError(f"cannot write {path}: the folder {path.absolute().parent} does not exist")
 
 
 def _read_plan(plan: str) -> str | bytes:

@@ -15,10 +15,13 @@ from hybridq.physical.pipeline import AlignedBuild, BroadcastBuild, ProbeStep, S
 if TYPE_CHECKING:
     from hybridq.physical.pipeline import Pipeline
     from hybridq.physical.stages import PhysicalPlan
-    from hybridq.report import Report, StageReport
+    from hybridq.report import ModePrediction, Report, StageReport
 
 ENGINES = {"cpu": "cpu", "gpu": "gpu"}
 """What the engine of each device kind is called when the cluster does not say."""
+
+LEAST_SHOWN = 0.0005
+"""Sections of fewer seconds are left out."""
 
 KINDS = {"EXEC_CPU": ("cpu",), "EXEC_GPU": ("gpu",), "EXEC_COP": ("cpu", "gpu")}
 """Device kinds that each mode uses."""
@@ -69,6 +72,12 @@ class StageExplanation:
         Of the output.
     predicted_s : float or None
         Seconds, where there is ground for a prediction.
+    predictions : tuple of ModePrediction
+        What each mode is expected to take, and where the seconds go.
+    basis : str
+        What they come from.
+    break_even_rows : float or None
+        Input rows from which the GPU is expected to be faster than the CPU.
     dependencies : tuple of int
         Stages that it reads.
     actual : dict or None
@@ -89,6 +98,9 @@ class StageExplanation:
     predicted_s: float | None
     dependencies: tuple[int, ...]
     actual: dict[str, Any] | None = None
+    predictions: tuple[ModePrediction, ...] = ()
+    basis: str = ""
+    break_even_rows: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +132,12 @@ class Explanation:
     def to_json(self) -> str:
         """Return indented JSON."""
         return json.dumps(self.to_dict(), indent=2, default=str)
+
+    def to_html(self) -> str:
+        """Return one self-contained page: the stages as a picture and, where the query ran, when what ran where."""
+        from hybridq.picture import page
+
+        return page(self)
 
 
 def explain(
@@ -169,6 +187,9 @@ def _explain_stage(
         predicted_s=report.predicted_s if report is not None else None,
         dependencies=stage.dependencies,
         actual=asdict(report) if report is not None and analyzed else None,
+        predictions=tuple(report.predictions) if report is not None else (),
+        basis=report.basis if report is not None else "",
+        break_even_rows=report.break_even_rows if report is not None else None,
     )
 
 
@@ -238,14 +259,35 @@ def _describe(stage: StageExplanation) -> list[str]:
     lines += [str(join) for join in stage.joins]
     predicted = "" if stage.predicted_s is None else f" in {stage.predicted_s:.3f} s"
     lines.append(f"estimated {_rows(stage.estimated_rows)}, {_size(stage.estimated_bytes)}{predicted}")
+    lines += _describe_predictions(stage)
     if stage.actual is not None:
         lines += _describe_actual(stage.actual)
     return lines
 
 
+def _describe_predictions(stage: StageExplanation) -> list[str]:
+    lines = []
+    for each in stage.predictions:
+        sections = ", ".join(f"{name} {value:.3f}" for name, value in each.sections.items() if value >= LEAST_SHOWN)
+        chunks = " and ".join(f"{rows:,} rows on the {kind.upper()}" for kind, rows in each.chunk_rows.items())
+        beside = f", {each.cpu_slots} CPU slots" if each.mode == "EXEC_COP" else ""
+        mark = "*" if each.mode == stage.mode else " "
+        lines.append(f"{mark} {each.mode} {each.seconds:.3f} s ({sections}; chunks of {chunks}{beside})")
+    if len(stage.predictions) > 1:
+        faster = (
+            "the GPU is faster at no size"
+            if stage.break_even_rows is None
+            else f"the GPU is faster from {stage.break_even_rows:,.0f} rows on"
+        )
+        lines.append(f"  from {stage.basis}; {faster}")
+    return lines
+
+
 def _describe_actual(actual: Mapping[str, Any]) -> list[str]:
     merge = f" (merge {actual['merge_s']:.3f} s)" if actual["merge_s"] else ""
-    lines = [f"actual {_rows(actual['output_rows'])} in {actual['actual_s']:.3f} s{merge}"]
+    predicted = actual["predicted_s"]
+    beside = f", {actual['actual_s'] / predicted:.2f} of what was expected" if predicted else ""
+    lines = [f"actual {_rows(actual['output_rows'])} in {actual['actual_s']:.3f} s{merge}{beside}"]
     for device in actual["devices"]:
         sections = ", ".join(f"{name} {value:.3f} s" for name, value in device["seconds"].items() if value)
         chunks = f"{device['chunks']} chunk{'s' if device['chunks'] != 1 else ''}"
