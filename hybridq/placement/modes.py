@@ -39,6 +39,9 @@ WORTH_MOVING_S = 0.02
 NETWORK_BYTES_PER_S = 5e8
 """Passing a table from one worker to another through Dask."""
 
+PROBE_TIME = 0.25
+"""Part of a stage's time that such a chunk may be expected to take."""
+
 PROBE_SHARE = 0.02
 """Part of a stage that is run on a kind of device that it does not use, to see what that would take."""
 
@@ -305,10 +308,9 @@ def _reason(mode: StageMode, prediction: StagePrediction) -> str:
 def _probe(mode: StageMode, stage: Stage, prediction: StagePrediction) -> tuple[Kind, int] | None:
     """Return a kind that is left out, and the rows of a chunk that costs little, to see whether it has become faster.
 
-    The chunk runs beside the others and is to be done in half of the stage's time, so all that it costs is the rows
-    that would have been faster elsewhere.
+    The chunk runs beside the others and is to be done long before them, even if the device is slower than expected.
     """
-    if mode == "EXEC_COP" or prediction.rows <= 0:
+    if mode == "EXEC_COP" or prediction.rows <= 0 or not prediction.probe_due:
         return None
     kind: Kind = "gpu" if mode == "EXEC_CPU" else "cpu"
     per_row = prediction.seconds_per_row.get(kind)
@@ -317,7 +319,7 @@ def _probe(mode: StageMode, stage: Stage, prediction: StagePrediction) -> tuple[
     rows = int(prediction.rows * PROBE_SHARE)
     if rows < prediction.unit_rows or rows < SMALLEST_CHUNK_ROWS:
         return None
-    return (kind, rows) if rows * per_row < prediction.modes[mode].seconds / 2 else None
+    return (kind, rows) if rows * per_row < prediction.modes[mode].seconds * PROBE_TIME else None
 
 
 def _by_rule(stage: Stage, slots: Mapping[Kind, int], config: Config) -> Decision:

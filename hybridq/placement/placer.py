@@ -6,6 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 
 from hybridq.config import Config
 from hybridq.physical.pipeline import Stage
@@ -17,12 +18,15 @@ from hybridq.placement.calibrate import (
     identity_of,
     make_profile,
 )
-from hybridq.placement.learned import Learned, fingerprint
+from hybridq.placement.learned import MOST_MODELS, Learned, fingerprint
 from hybridq.placement.predict import CostModel, Resources, StagePrediction
 from hybridq.placement.profile import Profile
 from hybridq.placement.work import Tables, works
 from hybridq.report import Report
 from hybridq.topology import Kind, available_cores
+
+PROBE_EVERY = 10
+"""Runs of a pipeline on one kind of device after which another gets a chunk, to see what it would take now."""
 
 
 class Placer:
@@ -40,6 +44,7 @@ class Placer:
         self._identity = identity_of(devices)
         self._lock = threading.Lock()
         self._seen: set[str] = set()
+        self._runs: dict[str, int] = {}
         profile = None if store is None else store.load(self._identity)
         self.profile: Profile = profile or assumed_profile(devices, available_cores())
         self._learned = self._load_learned()
@@ -80,7 +85,12 @@ class Placer:
         work = works(stages, tables)
         with self._lock:
             model = CostModel(self.profile, self._learned)
-            return {stage.id: model.predict(work[stage.id], fingerprint(stage), resources) for stage in stages}
+            found: dict[int, StagePrediction] = {}
+            for stage in stages:
+                pipeline = fingerprint(stage)
+                prediction = model.predict(work[stage.id], pipeline, resources)
+                found[stage.id] = replace(prediction, probe_due=self._runs.get(pipeline, 0) >= PROBE_EVERY)
+            return found
 
     def learn(self, stages: Sequence[Stage], report: Report) -> None:
         """Take in what the chunks of a finished query took.
@@ -94,6 +104,10 @@ class Placer:
                 if stage is None:
                     continue
                 pipeline = fingerprint(stage)
+                kinds = {span.kind for span in entry.spans if span.what == "chunk"}
+                self._runs[pipeline] = 0 if len(kinds) > 1 else self._runs.get(pipeline, 0) + 1
+                while len(self._runs) > MOST_MODELS:
+                    del self._runs[next(iter(self._runs))]
                 for span in entry.spans:
                     if span.what != "chunk":
                         continue

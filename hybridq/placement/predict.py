@@ -94,6 +94,8 @@ class StagePrediction:
         Why the GPU cannot run it.
     rows, unit_rows : float
         Of the input if it is a table, and of its smallest piece; else 0.
+    probe_due : bool
+        A kind that the stage does not use has not been tried for a while.
     """
 
     modes: Mapping[StageMode, Prediction]
@@ -104,6 +106,7 @@ class StagePrediction:
     infeasible: str | None = None
     rows: float = 0.0
     unit_rows: float = 1.0
+    probe_due: bool = False
 
     @property
     def confident(self) -> bool:
@@ -288,14 +291,16 @@ class _Stage:
         return min(found, key=lambda prediction: prediction.seconds)
 
     def _with_cpu_slots(self, count: int) -> Prediction:
-        gpu_rows = self.usual_rows("gpu")
         ratio = self.seconds_per_row("gpu") / self.seconds_per_row("cpu")
+        # The GPU's part of the rows: all slots of a kind get through 1 / seconds a row.
+        gpu_part = self._slots["gpu"] / (self._slots["gpu"] + count * ratio)
+        share = math.ceil(self._work.rows * gpu_part / self._slots["gpu"])
+        gpu_rows = min(self.usual_rows("gpu"), max(share, SMALLEST_CHUNK_ROWS))
         cpu_rows = max(min(int(gpu_rows * ratio), self._resources.chunk_rows["cpu"]), SMALLEST_CHUNK_ROWS)
         cpu_busy = self.slot_seconds("cpu", cpu_rows)
         gpu_busy = self.slot_seconds("gpu", gpu_rows)
         if self._profile.devices["gpu"].engine == "gpu":
-            share = min(count / max(self._profile.cores, 1), 1.0)
-            gpu_busy *= 1 + CONTENTION * share**3
+            gpu_busy *= 1 + CONTENTION * min(count / max(self._profile.cores, 1), 1.0) ** 3
         cpu_speed, gpu_speed = count * cpu_rows / cpu_busy, self._slots["gpu"] * gpu_rows / gpu_busy
         both = self._work.rows / (cpu_speed + gpu_speed)
         cpu_share = cpu_speed / (cpu_speed + gpu_speed)

@@ -8,7 +8,7 @@ import pytest
 from hybridq.dispatch.measurements import QUICK, measure
 from hybridq.engines.cpu import CpuEngine
 from hybridq.placement.calibrate import ClusterMeasurements, ProfileStore, identity_of, make_profile
-from hybridq.placement.placer import Placer
+from hybridq.placement.placer import PROBE_EVERY, Placer
 from hybridq.placement.profile import OPERATORS, TYPE_CLASSES, Profile
 from hybridq.placement.summary import describe
 from hybridq.testing.in_process import connect_in_process
@@ -108,3 +108,15 @@ def test_a_session_calibrates_and_uses_the_profile():
         profile = session.calibrate(quick=True)
         assert profile.measured
         assert session._know().profile is profile
+
+
+def test_a_device_that_is_not_used_is_tried_now_and_then(tpch_folder):
+    with connect_in_process(cpu_chunk_rows=5_000) as session:
+        session.register_folder(tpch_folder)
+        query = session.sql("select sum(l_quantity) as s from lineitem")
+        for _ in range(PROBE_EVERY):
+            assert not query._predict()[0].probe_due
+            query.collect(mode="cpu")
+        assert query._predict()[0].probe_due
+        query.collect(mode="cop")
+        assert not query._predict()[0].probe_due
