@@ -11,6 +11,7 @@ import pyarrow as pa
 from hybridq.errors import HybridqError, Unsupported
 from hybridq.frontend.sql_aggregates import check_aggregates
 from hybridq.frontend.sql_errors import refuse_other_statements, refuse_time_zones, translated
+from hybridq.frontend.sql_guards import rules_to_leave_out
 from hybridq.frontend.sql_joins import join_notes
 from hybridq.frontend.sql_text import has_multisets
 from hybridq.frontend.substrait import plan_substrait
@@ -140,6 +141,12 @@ def _substrait(text: str, tables: Mapping[str, Schema]) -> _Exported:
         frame = context.sql_with_options(text, options)
         answer = tuple(frame.schema().names)
         logical = frame.optimized_logical_plan()
+        left_out = rules_to_leave_out(frame.logical_plan().display_indent(), logical.display_indent())
+        if left_out:
+            for rule in left_out:
+                context.remove_optimizer_rule(rule)
+            frame = context.sql_with_options(text, options)
+            logical = frame.optimized_logical_plan()
         windows = window_details(logical)
         if has_groups(windows) or is_filtered(windows):
             frame = context.sql_with_options(with_rows_for_groups(without_filters(text)), options)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from hybridq.placement.choice import StageMode
 from hybridq.placement.cost import SMALLEST_CHUNK_ROWS
-from hybridq.placement.curves import break_even
+from hybridq.placement.curves import LEAST_SECONDS, break_even
 from hybridq.placement.learned import Learned
 from hybridq.placement.profile import Profile
 from hybridq.placement.work import Work
@@ -219,8 +219,8 @@ class _Stage:
         if model is not None and model.trusted:
             learned = model.predict(rows, lambda size: self._prior(kind, size))
             if learned is not None:
-                return learned
-        return self._prior(kind, rows)
+                return max(learned, LEAST_SECONDS)
+        return max(self._prior(kind, rows), LEAST_SECONDS)
 
     def _prior(self, kind: Kind, rows: float) -> float:
         resident = self._resources.resident if kind == "gpu" else frozenset()

@@ -16,6 +16,9 @@ COMPARED = ("int", "float", "decimal", "text", "date", "moment")
 FOLDED_OTHERWISE = ("cast", "upper", "round")
 """Starts of functions that DataFusion, which computes constant expressions while it plans, rounds or maps otherwise."""
 
+POSITIONAL = ("row_number", "ntile", "lag", "lead")
+"""Starts of window functions that tell apart rows which tie on all keys."""
+
 NULL_TYPES = {
     "int": "bigint", "unsigned": "bigint unsigned", "float": "double", "decimal": "decimal(9, 2)", "bool": "boolean",
     "text": "varchar", "date": "date", "moment": "timestamp",
@@ -333,7 +336,13 @@ class Generator:
             return self.grouped(relations, scope, where, nested)
         items = tuple(self.item(scope) for _ in range(self.choose.randint(1, 5)))
         if not nested and self.features.windows and self.has("window") and self.chance(0.25):
-            items += tuple(self.window(scope) for _ in range(self.choose.randint(1, 2)))
+            # Rows that are alike may be numbered in any order, and by two functions in two.
+            items += (self.window(scope, self.features.windows),)
+            if self.chance(0.5):
+                peers = tuple(
+                    f for f in self.features.windows if not f.text.startswith(POSITIONAL) and "ROWS" not in f.text
+                )
+                items += (self.window(scope, peers),)
         elif not nested and self.has("quotient") and self.chance(0.08):
             parts = (self.value("decimal", scope, 1, True), self.leaf("decimal", scope, True))
             divisor = _made("decimal", "nullif({0}, 0)", parts[1:])
@@ -410,7 +419,7 @@ class Generator:
             found = _made("decimal", "{0}", (found,), duckdb="cast({0} as decimal(38, 12))")
         return found
 
-    def window(self, scope: Scope) -> Expr:
+    def window(self, scope: Scope, functions: tuple[Function, ...]) -> Expr:
         """Make a window function whose order is total but for rows that are alike."""
         order = ", ".join(f"{{{number}}}{self.direction()}" for number in range(len(scope.columns)))
         columns = self.choose.sample(scope.columns, len(scope.columns))
@@ -422,7 +431,7 @@ class Generator:
                 "PARTITION BY " + ", ".join(f"{{{n}}}" for n in range(1, len(keys) + 1)) + " {0}",
                 (window, *keys),
             )
-        function = self.choose.choice(self.features.windows)
+        function = self.choose.choice(functions)
         if function.arguments == ("any",):
             argument = self.choose.choice(scope.columns)
             return _made(argument.kind if function.kind == "same" else function.kind, function.text, (window, argument))

@@ -1,0 +1,103 @@
+"""Faults that random queries have found, each as small as it could be made."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from hybridq.testing.in_process import connect_in_process
+
+MODES = ("cpu", "gpu", "cop")
+
+
+@pytest.fixture
+def ask(tmp_path):
+    """Answer SQL over tables given by keyword, in every mode, one row group a chunk; rows sorted by their text."""
+
+    def answer(sql, row_group_size=1, **tables):
+        found = []
+        with connect_in_process(chunk_units=1, broadcast_bytes=1) as session:
+            for name, table in tables.items():
+                pq.write_table(table, tmp_path / f"{name}.parquet", row_group_size=row_group_size)
+                session.register(name, tmp_path / f"{name}.parquet")
+            query = session.sql(sql)
+            for mode in MODES:
+                columns = query.collect(mode=mode).to_arrow().columns
+                found.append(sorted(zip(*(column.to_pylist() for column in columns), strict=True), key=str))
+        assert found[1:] == found[:-1]
+        return found[0]
+
+    return answer
+
+
+def ints(*values, kind=None):
+    return pa.array(values, kind or pa.int64())
+
+
+X = pa.table({"x": ints(0, 1, None, 3)})
+
+
+def test_the_largest_unsigned_integers_are_groups(ask):
+    top = 2**64 - 1
+    t = pa.table({"u": ints(top, top, 1, None, kind=pa.uint64())})
+    assert ask("select u, count(*) as n from t group by u", t=t) == [(1, 1), (top, 2), (None, 1)]
+    assert ask("select count(distinct u) as n from t", t=t) == [(2,)]
+    assert ask("select count(distinct cast(NULL as bigint unsigned)) as n from t", t=t) == [(0,)]
+
+
+def test_a_key_that_comes_from_a_build_side(ask):
+    t = pa.table({"a": ints(1, 2), "s": ["x", "y"]})
+    sql = (
+        "select q.a, r.x from t p left join (select u.s as k, v.a from (select s, a + 1 as b from t) u"
+        " join t v on u.b = v.a) q on p.s = q.k left join t2 r on r.x = q.a"
+    )
+    assert ask(sql, t=t, t2=pa.table({"x": ints(2)})) == [(2, 2), (None, None)]
+
+
+def test_wide_decimals_of_which_only_null_is_left(ask):
+    t = pa.table({"d": pa.array([Decimal(10**30), Decimal(-(10**30)), None], pa.decimal128(38, 0))})
+    assert ask("select distinct nullif(d, d) as x from t", t=t) == [(None,)]
+
+
+def test_a_cross_join_of_single_rows(ask):
+    assert ask("select p.x, q.x as y from t p cross join t q", t=pa.table({"x": ints(7)})) == [(7, 7)]
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("x not in (1) or x not in (3)", [(0,), (1,), (3,)]),
+        ("x not in (1, NULL) or x not in (1, 0)", [(3,)]),
+        ("not (x in (0, 1) and x in (3, 4))", [(0,), (1,), (3,)]),
+        ("(x in (0, 1) and x not in (0, 1)) is null", [(None,)]),
+        ("x in (1, NULL) or x in (3)", [(1,), (3,)]),
+        ("x not in (1, NULL) and x not in (1)", []),
+    ],
+)
+def test_several_lists_and_null(ask, condition, expected):
+    assert ask(f"select x from t where {condition}", t=X) == expected
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("n between n and cast(NULL as bigint)", []),
+        ("NULL", []),
+        ("false", []),
+        ("(select count(*) from t) > 100", []),
+        ("(select count(*) from t) > 1", [(4,)]),
+    ],
+)
+def test_conditions_without_columns_over_an_aggregate_of_all_rows(ask, condition, expected):
+    having = condition.replace("n between n", "count(*) between count(*)")
+    assert ask(f"select sum(x) as s from t having {having}", t=X) == expected
+    assert ask(f"select s from (select sum(x) as s, count(*) as n from t) d where {condition}", t=X) == expected
+
+
+def test_where_without_columns_below_an_aggregate_of_all_rows(ask):
+    assert ask("select count(*) as n from t where (select count(*) from t) > 100", t=X) == [(0,)]
+    assert ask("select count(*) as n from t where false", t=X) == [(0,)]
+    assert ask("select x, count(*) as n from t group by rollup (x) having x is null and NULL", t=X) == []
