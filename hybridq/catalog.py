@@ -21,7 +21,7 @@ from hybridq.errors import DataError, UnknownTable
 from hybridq.plan.statistics import ColumnStatistics, ColumnSummary, UnitBounds
 from hybridq.storage import FileStamp
 from hybridq.summaries import summarize
-from hybridq.types import Field, Schema, normalize, to_arrow_schema
+from hybridq.types import Field, Schema, declared, to_arrow_schema
 
 __all__ = ["Catalog", "ColumnStatistics", "ColumnSummary", "MemoryUnit", "ParquetUnit", "Table", "Unit"]
 
@@ -350,7 +350,7 @@ def _parquet_table(name: str, paths: list[str]) -> Table:
 
 
 def _memory_table(name: str, table: pa.Table) -> Table:
-    schema = tuple(Field(item.name, normalize(item.type)) for item in table.schema)
+    schema = tuple(Field(item.name, declared(item.type)) for item in table.schema)
     _check_unique([item.name for item in schema], "the table")
     target = to_arrow_schema(schema)
     units: list[Unit] = []
@@ -406,7 +406,7 @@ def _read_footer(stamp: FileStamp) -> Footer:
         arrow_schema = metadata.schema.to_arrow_schema()
     except (pa.ArrowException, OSError) as error:
         raise DataError(_why_unreadable(stamp, error)) from error
-    schema = tuple(Field(item.name, normalize(item.type)) for item in arrow_schema)
+    schema = tuple(Field(item.name, declared(item.type)) for item in arrow_schema)
     _check_unique([item.name for item in schema], path)
     leaves: dict[str, list[int]] = {item.name: [] for item in schema}
     flat: set[str] = set()

@@ -51,9 +51,22 @@ def normalize(data_type: pa.DataType) -> pa.DataType:
         return pa.binary()
     if pa.types.is_decimal(data_type):
         return pa.decimal128(min(data_type.precision, MAX_DECIMAL_DIGITS), data_type.scale)
-    if pa.types.is_large_list(data_type):
+    if pa.types.is_large_list(data_type) or pa.types.is_list(data_type):
         return pa.list_(normalize(data_type.value_type))
-    return data_type
+    return _EQUIVALENT.get(data_type, pa.binary() if pa.types.is_fixed_size_binary(data_type) else data_type)
+
+
+_EQUIVALENT = {pa.float16(): pa.float32(), pa.date64(): pa.date32()}
+"""Storage types whose values all are values of another type."""
+
+
+def declared(data_type: pa.DataType) -> pa.DataType:
+    """Return the logical type of a table's column: that of a column of NULLs only, which has none, is int32.
+
+    >>> declared(pa.null())
+    DataType(int32)
+    """
+    return pa.int32() if pa.types.is_null(data_type) else normalize(data_type)
 
 
 def is_decimal(data_type: pa.DataType) -> bool:

@@ -28,6 +28,7 @@ ALLOWED = {
         "plan.nodes",
         "plan.cardinality",
         "plan.statistics",
+        "plan.windows",
     },
     "dispatch": {
         "physical",

@@ -37,7 +37,7 @@ from hybridq.physical.pipeline import (
     Units,
 )
 from hybridq.plan.expressions import Column, NamedExpression
-from hybridq.types import normalize, to_arrow_schema
+from hybridq.types import declared, to_arrow_schema
 
 SECTIONS = ("read", "build", "probe", "compute", "sink")
 
@@ -202,7 +202,7 @@ def _renamed(table: pa.Table, columns: tuple[ReadColumn, ...]) -> pa.Table:
     table = table.select([column.source for column in columns]).rename_columns([column.name for column in columns])
     for position, column in enumerate(columns):
         data = table.column(position)
-        if data.type != column.type and normalize(data.type) == column.type:
+        if data.type != column.type and declared(data.type) == column.type:
             table = table.set_column(position, column.name, data.cast(column.type))
     return table
 

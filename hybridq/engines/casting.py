@@ -16,6 +16,7 @@ from hybridq.engines.column import (
     INTERVAL,
     INTERVAL_WORDS,
     TICKS,
+    UTC,
     Column,
     Mask,
     combine_valid,
@@ -35,8 +36,11 @@ from hybridq.engines.decimals import (
     scale_of,
     to_integers,
 )
-from hybridq.errors import CastFailed, NumericOverflow
+from hybridq.errors import CastFailed, NumericOverflow, Unsupported
 from hybridq.plan.expressions import Cast
+
+SECONDS_TEXT = len("2000-01-01 00:00:00")
+"""Length of a timestamp's text without a fraction."""
 
 
 def cast(expression: Cast, operand: Column) -> Column:
@@ -61,8 +65,10 @@ def _convert(expression: Cast, operand: Column) -> Column:
     source, target = operand.type, expression.type
     if types.is_string(source):
         return _from_string(expression, operand)
+    if pa.types.is_binary(source) and types.is_string(target):
+        return _decoded(expression, operand)
     if types.is_string(target):
-        return _to_string(operand)
+        return _to_string(expression, operand)
     if types.is_interval(target) and pa.types.is_duration(source):
         return _to_interval(expression, operand)
     if pa.types.is_boolean(target):
@@ -70,8 +76,7 @@ def _convert(expression: Cast, operand: Column) -> Column:
     if types.is_decimal(target):
         return _to_decimal(expression, operand)
     if types.is_floating(target):
-        values = np.asarray(as_float(operand)).astype(storage_dtype(target), copy=False)
-        return Column(target, values, operand.validity())
+        return _to_float(expression, operand)
     if types.is_integer(target) and not pa.types.is_temporal(source):
         return _to_integer(expression, operand)
     return _through_arrow(expression, operand)
@@ -132,6 +137,15 @@ def _to_integer(expression: Cast, operand: Column) -> Column:
         valid = _check(expression, operand, failed, valid)
         bounds = (max(bounds[0], limits[0]), min(bounds[1], limits[1]))
     return Column(target, operand.numbers.astype(dtype, copy=False), valid, bounds=bounds)
+
+
+def _to_float(expression: Cast, operand: Column) -> Column:
+    values, valid = np.asarray(as_float(operand)), operand.validity()
+    with np.errstate(over="ignore"):
+        found = values.astype(storage_dtype(expression.type), copy=False)
+    if expression.type == pa.float32() and types.is_floating(operand.type):
+        valid = _check(expression, operand, np.isinf(found) & ~np.isinf(values), valid)
+    return Column(expression.type, found, valid)
 
 
 def _to_decimal(expression: Cast, operand: Column) -> Column:
@@ -201,6 +215,8 @@ def _from_string(expression: Cast, operand: Column) -> Column:
         return _parsed(expression, operand, _decimal_parser(target))
     if pa.types.is_boolean(target):
         return _parsed(expression, operand, _parse_bool)
+    if pa.types.is_binary(target):
+        return Column(target, array=operand.plain().cast(pa.string()).cast(target))
     text = pc.utf8_trim_whitespace(operand.plain())
     if types.is_integer(target) or types.is_floating(target) or pa.types.is_temporal(target):
         try:
@@ -212,12 +228,29 @@ def _from_string(expression: Cast, operand: Column) -> Column:
         return _parsed(expression, operand, lambda value: _parse_integer(value, low, high))
     if types.is_floating(target):
         return _parsed(expression, operand, float)
-    return _parsed(expression, operand, lambda value: pa.scalar(value, pa.string()).cast(target).as_py())
+    return from_arrow(pa.array(_parsed_values(expression, operand, lambda value: _parse_time(value, target)), target))
+
+
+def _parse_time(value: str, target: pa.DataType) -> Any:
+    """Parse a date or timestamp; a text without a zone is in UTC, and a date is that of a timestamp's text."""
+    text = pa.array([value], pa.string())
+    try:
+        return text.cast(target)[0]
+    except pa.ArrowInvalid:
+        if pa.types.is_date(target):
+            return pc.floor_temporal(text.cast(pa.timestamp("us")), unit="day").cast(target)[0]
+        if pa.types.is_timestamp(target) and target.tz is not None:
+            return text.cast(pa.timestamp(target.unit)).cast(target)[0]
+        raise
 
 
 def _parsed(expression: Cast, operand: Column, parse: Callable[[str], Any]) -> Column:
     """Parse each string with a function that raises ValueError, ArithmeticError or ArrowInvalid."""
-    results = []
+    return from_arrow(pa.array(_parsed_values(expression, operand, parse), expression.type))
+
+
+def _parsed_values(expression: Cast, operand: Column, parse: Callable[[str], Any]) -> list[Any]:
+    results: list[Any] = []
     for value in operand.plain().to_pylist():
         try:
             results.append(None if value is None else parse(value.strip()))
@@ -225,7 +258,7 @@ def _parsed(expression: Cast, operand: Column, parse: Callable[[str], Any]) -> C
             if not expression.null_on_failure:
                 raise _failed(expression, repr(value)) from error
             results.append(None)
-    return from_arrow(pa.array(results, expression.type))
+    return results
 
 
 def _parse_integer(value: str, low: int, high: int) -> int:
@@ -269,10 +302,32 @@ def _parse_bool(value: str) -> bool:
     raise ValueError(value)
 
 
-def _to_string(operand: Column) -> Column:
+def _decoded(expression: Cast, operand: Column) -> Column:
+    """Take bytes as UTF-8."""
     array = to_arrow(operand)
+    try:
+        return Column(expression.type, array=array.cast(expression.type))
+    except pa.ArrowInvalid:
+        texts: list[str | None] = []
+        for value in array.to_pylist():
+            try:
+                texts.append(None if value is None else value.decode())
+            except UnicodeDecodeError as error:
+                if not expression.null_on_failure:
+                    raise _failed(expression, value) from error
+                texts.append(None)
+        return Column(expression.type, array=pa.array(texts, pa.string()))
+
+
+def _to_string(expression: Cast, operand: Column) -> Column:
+    array = to_arrow(operand)
+    if pa.types.is_timestamp(array.type):
+        return Column(pa.string(), array=_time_texts(expression, array))
     if types.is_floating(operand.type):
-        texts = [None if value is None else _float_text(value) for value in array.to_pylist()]
+        # The shortest text that stands for the value in its own width.
+        values = array.to_numpy(zero_copy_only=False) if array.type == pa.float32() else array.to_pylist()
+        known = array.is_valid().to_pylist()
+        texts = [_float_text(value) if there else None for value, there in zip(values, known, strict=True)]
         return Column(pa.string(), array=pa.array(texts, pa.string()))
     if types.is_decimal(operand.type):
         # Arrow writes very small decimals with an exponent.
@@ -281,10 +336,32 @@ def _to_string(operand: Column) -> Column:
     return Column(pa.string(), array=array.cast(pa.string()))
 
 
-def _float_text(value: float) -> str:
+def _time_texts(expression: Cast, array: pa.Array) -> pa.Array:
+    """Write timestamps without zeros at the end of a second's fraction, those of UTC with +00."""
+    zone = array.type.tz
+    if zone is not None and zone not in UTC:
+        raise Unsupported(f"text of a timestamp of zone {zone} in {expression}: convert it to UTC first")
+    texts = array.cast(pa.timestamp(array.type.unit)).cast(pa.string())
+    if array.type.unit != "s":
+        texts = pc.utf8_rtrim(pc.utf8_rtrim(texts, characters="0"), characters=".")
+        # A whole minute has lost the zeros of its seconds, too.
+        missing = pc.subtract(SECONDS_TEXT, pc.binary_length(texts))
+        padded = pc.utf8_rpad(texts, width=SECONDS_TEXT, padding="0")
+        texts = pc.if_else(pc.greater(missing, 0), padded, texts)
+    return texts if zone is None else pc.binary_join_element_wise(texts, "+00", "")
+
+
+def _float_text(value: Any) -> str:
     if value != value:
         return "NaN"
-    return repr(value)
+    if not isinstance(value, np.float32):
+        return repr(value)
+    if np.isinf(value):
+        return repr(float(value))
+    # As Python writes doubles: an exponent outside of 1e-4 to 1e16.
+    if value == 0 or 1e-4 <= abs(value) < 1e16:
+        return np.format_float_positional(value, unique=True, trim="0")
+    return np.format_float_scientific(value, unique=True, trim="-", exp_digits=2)
 
 
 def _to_interval(expression: Cast, operand: Column) -> Column:
@@ -306,7 +383,7 @@ def _through_arrow(expression: Cast, operand: Column) -> Column:
     target = expression.type
     if pa.types.is_date32(target) and pa.types.is_timestamp(array.type):
         # A date is the day that a timestamp falls in: no error for a time of day that is lost.
-        array = pc.floor_temporal(array, unit="day")
+        array = pc.floor_temporal(array if array.type.tz is None else pc.local_timestamp(array), unit="day")
     try:
         return from_arrow(array.cast(target))
     except pa.ArrowNotImplementedError as error:

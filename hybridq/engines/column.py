@@ -36,6 +36,9 @@ INTERVAL_WORDS = np.dtype([("months", np.int32), ("days", np.int32), ("nanosecon
 TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 """Parts of a second, by unit."""
 
+UTC = frozenset({"UTC", "Etc/UTC", "+00:00", "Z", "GMT", "Etc/GMT"})
+"""Names of the zone in which timestamps with a zone are counted."""
+
 LARGE_STRING_BYTES = 2**31 - 2**20
 """Bytes of text that one Arrow string array may hold, with room to spare."""
 
@@ -344,7 +347,9 @@ def normalized_array(array: pa.Array | pa.ChunkedArray) -> pa.Array:
             array = array.cast(types.normalize(storage))
         except pa.ArrowInvalid as error:
             raise NumericOverflow(f"a value of type {storage} does not fit 38 digits") from error
-    elif pa.types.is_large_list(storage):
+    elif pa.types.is_large_binary(storage) and array.nbytes < LARGE_STRING_BYTES:
+        array = array.cast(pa.binary())
+    elif types.normalize(storage) != storage and not _is_large(storage):
         array = array.cast(types.normalize(storage))
     if isinstance(array, pa.ChunkedArray):
         if pa.types.is_string(array.type) and array.num_chunks > 1 and array.nbytes >= LARGE_STRING_BYTES:
@@ -458,9 +463,14 @@ def concatenate(columns: list[Column]) -> Column:
         chunks = [encoded(column) for column in columns]
         return from_arrow(pa.chunked_array(chunks))
     arrays = [to_arrow(column) for column in columns]
-    if any(pa.types.is_large_string(array.type) for array in arrays):
-        arrays = [array.cast(pa.large_string()) for array in arrays]
+    wide = next((array.type for array in arrays if _is_large(array.type)), None)
+    if wide is not None:
+        arrays = [array.cast(wide) for array in arrays]
     return from_arrow(pa.chunked_array(arrays), bounds)
+
+
+def _is_large(data_type: pa.DataType) -> bool:
+    return bool(pa.types.is_large_string(data_type) or pa.types.is_large_binary(data_type))
 
 
 def encoded(column: Column) -> pa.DictionaryArray:

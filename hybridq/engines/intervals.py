@@ -17,6 +17,7 @@ from hybridq.engines.column import (
     INT64,
     INTERVAL_WORDS,
     TICKS,
+    UTC,
     Bounds,
     Column,
     Mask,
@@ -32,7 +33,6 @@ from hybridq.plan.expressions import Call
 
 _DAY_SECONDS = 86400
 _DAY_NANOSECONDS = _DAY_SECONDS * 10**9
-_UTC = frozenset({"UTC", "Etc/UTC", "+00:00", "Z", "GMT", "Etc/GMT"})
 MOST_DAYS = 2**40
 """No date or timestamp is so far from 1970."""
 
@@ -88,7 +88,7 @@ def _add_to_date(call: Call, arguments: list[Column], steps: _Steps, valid: Mask
 def _add_to_timestamp(call: Call, arguments: list[Column], steps: _Steps, valid: Mask | None) -> Column:
     time = arguments[0]
     zone, per_second = time.type.tz, TICKS[time.type.unit]
-    if zone is not None and zone not in _UTC and (np.any(steps.months) or np.any(steps.days)):
+    if zone is not None and zone not in UTC and (np.any(steps.months) or np.any(steps.days)):
         raise Unsupported(f"months or days added to a timestamp of zone {zone} in {call}: convert it to UTC first")
     ticks = 10**9 // per_second
     if np.any(steps.nanoseconds % ticks):

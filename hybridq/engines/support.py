@@ -11,10 +11,15 @@ import pyarrow as pa
 from hybridq.engines.gpu import support as gpu
 from hybridq.plan.aggregates import FINAL_FUNCTIONS, PARTIALS
 from hybridq.plan.expressions import AggregateCall, Call, Expression
-from hybridq.plan.functions import FUNCTIONS
+from hybridq.plan.functions import COMPARISONS, FUNCTIONS
 from hybridq.topology import Kind
+from hybridq.types import is_interval, is_nested
 
 NAMES = {"cpu": "the CPU engine", "gpu": "the GPU engine"}
+
+_COMPARING = COMPARISONS | {"greatest", "least"}
+_ORDERING = frozenset({"min", "max", "distinct", "tally", "hashes"})
+"""Aggregates that compare values."""
 
 
 def expression_lacking(kind: Kind, expression: Expression) -> str | None:
@@ -24,6 +29,10 @@ def expression_lacking(kind: Kind, expression: Expression) -> str | None:
     >>> expression_lacking("cpu", Call(pa.string(), "soundex", (Column(pa.string(), "t.x"),)))
     'the CPU engine has no function soundex'
     """
+    if isinstance(expression, Call) and expression.function in _COMPARING:
+        reasons = (comparison_lacking(argument.type) for argument in expression.arguments)
+        if (reason := next((reason for reason in reasons if reason is not None), None)) is not None:
+            return reason
     if isinstance(expression, Call) and not (kind == "cpu" and expression.function in FINAL_FUNCTIONS):
         function = FUNCTIONS.get(expression.function)
         if function is None or not (function.cpu if kind == "cpu" else function.gpu):
@@ -36,7 +45,18 @@ def aggregate_lacking(kind: Kind, call: AggregateCall) -> str | None:
     aggregate = PARTIALS.get(call.function)
     if aggregate is None or (kind == "gpu" and not aggregate.gpu):
         return f"{NAMES[kind]} has no aggregate {call.function}"
+    if call.argument is not None and call.function in _ORDERING:
+        reason = comparison_lacking(call.argument.type)
+        if reason is not None:
+            return reason
     return gpu.aggregate_lacking(call) if kind == "gpu" else None
+
+
+def comparison_lacking(data_type: pa.DataType) -> str | None:
+    """Tell why values of a type are not compared, ordered, grouped or joined by any engine; ``None``: they are."""
+    if is_nested(data_type) or is_interval(data_type):
+        return f"values of type {data_type} cannot be compared, ordered, grouped or joined"
+    return None
 
 
 def type_lacking(kind: Kind, data_type: pa.DataType) -> str | None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from hybridq.errors import Unsupported
 from hybridq.plan.expressions import Call, Cast, Expression, In, Literal
 from hybridq.plan.functions import common_type
-from hybridq.types import is_decimal, is_floating, is_integer
+from hybridq.types import is_decimal, is_floating, is_integer, is_interval, is_nested, is_string, is_time
 
 
 def cast_to(expression: Expression, data_type: pa.DataType) -> Expression:
@@ -25,6 +25,32 @@ def cast_to(expression: Expression, data_type: pa.DataType) -> Expression:
         if converted is not None or expression.value is None:
             return Literal(data_type, converted)
     return Cast(data_type, expression)
+
+
+def is_convertible(source: pa.DataType, target: pa.DataType) -> bool:
+    """Tell whether SQL has a conversion between two types; single values may still not be convertible.
+
+    >>> is_convertible(pa.string(), pa.date32()), is_convertible(pa.bool_(), pa.date32())
+    (True, False)
+    """
+    if source == target or pa.types.is_null(source):
+        return True
+    if is_nested(source) or is_nested(target):
+        return False
+    if is_string(source):
+        return not (pa.types.is_duration(target) or is_interval(target))
+    if is_string(target):
+        return not (pa.types.is_duration(source) or is_interval(source))
+    if _is_number(source):
+        # DataFusion adds days to a date as a duration.
+        return _is_number(target) or (is_integer(source) and pa.types.is_duration(target))
+    if is_time(source):
+        return is_time(target)
+    return pa.types.is_duration(source) and (is_interval(target) or pa.types.is_duration(target))
+
+
+def _is_number(data_type: pa.DataType) -> bool:
+    return is_integer(data_type) or is_floating(data_type) or is_decimal(data_type) or pa.types.is_boolean(data_type)
 
 
 def exact(value: Any, data_type: pa.DataType) -> Any:

@@ -29,6 +29,8 @@ _SETTINGS = {
     # Other dialects read more clauses that DataFusion then ignores.
     "datafusion.sql_parser.dialect": "PostgreSQL",
     "datafusion.execution.target_partitions": "1",
+    # TIMESTAMPTZ has no zone otherwise.
+    "datafusion.execution.time_zone": "UTC",
 }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from hybridq.errors import HybridqError, PlanFormatError, Unsupported
-from hybridq.frontend.coercion import common_type_of, membership
+from hybridq.frontend.coercion import common_type_of, is_convertible, membership
 from hybridq.frontend.substrait_functions import special_form
 from hybridq.frontend.substrait_subqueries import Subqueries
 from hybridq.frontend.substrait_values import arrow_type, constant, literal
@@ -186,7 +186,11 @@ class ExpressionTranslator:
         operand = self.translate(message.input, fields, depth)
         data_type = arrow_type(message.type)
         returns_null = message.failure_behavior == 1
-        return operand if operand.type == data_type else Cast(data_type, operand, returns_null)
+        if operand.type == data_type:
+            return operand
+        if not is_convertible(operand.type, data_type):
+            raise Unsupported(f"a cast of {operand.type} to {data_type} is not supported: in {operand}")
+        return Cast(data_type, operand, returns_null)
 
     def _case(self, message: Any, fields: Fields, depth: int) -> Expression:
         clauses = list(message.ifs)

@@ -6,11 +6,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from hybridq.engines.support import aggregate_lacking, expression_lacking, operator_lacking, type_lacking
+from hybridq.engines.support import (
+    aggregate_lacking,
+    comparison_lacking,
+    expression_lacking,
+    operator_lacking,
+    type_lacking,
+)
 from hybridq.errors import Unsupported
-from hybridq.physical.pipeline import BroadcastBuild, ProbeStep, Stage, StageSource
-from hybridq.plan.expressions import AggregateCall, Expression
+from hybridq.physical.pipeline import BroadcastBuild, PartialAggregateSink, ProbeStep, Stage, StageSource
+from hybridq.plan.expressions import AggregateCall, Expression, SortKey
 from hybridq.plan.nodes import ScanColumn
+from hybridq.plan.windows import WindowCall
 from hybridq.topology import Kind
 
 
@@ -63,9 +70,24 @@ def _part_lacking(part: Any, kind: Kind) -> str | None:
     if isinstance(part, (StageSource, BroadcastBuild)):
         reasons = (type_lacking(kind, field.type) for field in part.schema)
         return next((reason for reason in reasons if reason is not None), None)
+    reasons = (comparison_lacking(expression.type) for expression in _compared(part))
+    if (reason := next((reason for reason in reasons if reason is not None), None)) is not None:
+        return reason
     if isinstance(part, ProbeStep) and (reason := operator_lacking(kind, part.kind)) is not None:
         return reason
     return operator_lacking(kind, type(part).__name__)
+
+
+def _compared(part: Any) -> Iterator[Expression]:
+    """Yield what a step or sink groups, orders or joins by."""
+    if isinstance(part, SortKey):
+        yield part.expression
+    elif isinstance(part, ProbeStep):
+        yield from part.keys
+    elif isinstance(part, PartialAggregateSink):
+        yield from (item.expression for item in part.groups)
+    elif isinstance(part, WindowCall):
+        yield from part.partition
 
 
 def _parts(value: Any) -> Iterator[Any]:

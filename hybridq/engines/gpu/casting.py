@@ -24,6 +24,8 @@ from hybridq.plan.expressions import Cast
 EXACT_FLOAT = 2.0**52
 """Floats of this size are integers, and 64-bit integers hold them."""
 
+LARGEST_FLOAT32 = 3.4e38
+
 _TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _DAY = 86400
 
@@ -82,10 +84,20 @@ def _to_float(operand: GpuColumn, target: pa.DataType) -> GpuColumn | None:
     values = as_float(operand)
     if values is None or not isinstance(values, plc.Column):
         return None
+    if target == pa.float32() and operand.type == pa.float64() and not _within_float32(values):
+        return None
     if target == pa.float32() and not types.is_floating(operand.type) and not types.is_decimal(operand.type):
         # Straight from the integer: by way of a double it would be rounded twice.
         values = operand.data
     return GpuColumn(target, device.cast(values, device.physical(target)))
+
+
+def _within_float32(values: plc.Column) -> bool:
+    """Tell whether no value is too large for a float, or perhaps so: the CPU engine looks at each."""
+    if values.null_count() == values.size():
+        return True
+    ends: tuple[Any, Any] = plc.reduce.minmax(values)
+    return not device.has_nan(values) and all(abs(float(end.to_py())) <= LARGEST_FLOAT32 for end in ends)
 
 
 def _to_integer(operand: GpuColumn, target: pa.DataType) -> GpuColumn | None:
