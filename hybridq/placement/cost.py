@@ -304,7 +304,7 @@ class PullPolicy:
         if due >= smallest:
             limit = self._chunk_rows(kind)
             if kind == "gpu":
-                return min(max(round(due / -(-due // limit)), smallest), remaining)
+                return min(max(round(due / max(-(-due // limit), 1)), smallest), remaining)
             return min(max(int(due * CPU_SHARE_AT_ONCE), smallest), limit, remaining)
         if self._finish(kind, smallest, in_flight) <= self._finish(other, smallest, in_flight):
             return smallest

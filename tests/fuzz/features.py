@@ -72,7 +72,6 @@ FUNCTIONS = (
         ("int", "text", "try_cast({0} as integer)"),
         ("int", "int int", "greatest({0}, {1})"),
         ("int", "int int", "least({0}, {1})"),
-        ("int", "date date", "greatest(extract(year from {0}), extract(year from {1}))"),
         ("float", "int", "cast({0} as double)"),
         ("float", "decimal", "cast({0} as double)"),
         ("float", "float", "abs({0})"),

@@ -82,6 +82,14 @@ def test_cpu_takes_nothing_that_the_gpu_would_finish_sooner():
     assert both.rows_for("gpu", 5 * MILLION, {}) == 5 * MILLION
 
 
+def test_a_stage_of_no_rows_has_a_chunk_all_the_same():
+    both = policy(slots={"cpu": 1, "gpu": 1})
+    both.observe("cpu", MILLION, 0.1)
+    both.observe("gpu", MILLION, 0.1)
+    assert both.rows_for("gpu", 0, {}) == 0
+    assert both.rows_for("cpu", 0, {}) == 0
+
+
 def test_cpu_chunks_shrink_near_the_end():
     both = policy(slots={"cpu": 1, "gpu": 1}, gpu=4 * MILLION)
     both.observe("cpu", MILLION, 1.0)
