@@ -75,12 +75,14 @@ def test_every_mode_gives_the_same_answer_and_says_where(session, mode, stage_mo
     assert rows(result) == expected()
     first = result.report.stages[0]
     assert first.mode == stage_mode
-    assert {device.kind for device in first.devices} == kinds
+    found = {device.kind for device in first.devices}
+    # Of the two kinds one may be left alone, where it would only make the stage last longer.
+    assert found == kinds or (mode == "cop" and found < kinds and found)
     assert sum(device.rows for device in first.devices) == ROWS
     assert sum(device.chunks for device in first.devices) == UNITS // 20
     assert all(device.seconds["total"] > 0 and device.bytes_read > 0 for device in first.devices)
     assert {device.engine for device in first.devices} <= {"cpu", "simulated gpu"}
-    assert (result.report.peak_device_bytes > 0) == ("gpu" in kinds)
+    assert (result.report.peak_device_bytes > 0) == ("gpu" in found)
     assert result.report.seconds["total"] >= result.report.seconds["execute"]
     assert first.fallbacks == []
 
