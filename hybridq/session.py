@@ -333,12 +333,15 @@ class Query:
         from hybridq.placement.modes import check_mode, decide
 
         if analyze:
+            break_even = {number: each.break_even_rows for number, each in self._predict(True).items()}
             report = self.collect(mode=mode).report
+            for stage in report.stages:
+                stage.break_even_rows = break_even.get(stage.id)
         else:
             session = self._session
             available = session._connection.slots()
             decisions = decide(
-                self._physical.stages, check_mode(mode), available, session.config, predictions=self._predict()
+                self._physical.stages, check_mode(mode), available, session.config, predictions=self._predict(True)
             )
             report = Report(self._text, mode)
             titles = {stage.id: stage.title for stage in self._physical.stages}
@@ -346,7 +349,7 @@ class Query:
         engines: dict[str, str] = {device.kind: device.engine for device in self._session.devices()}
         return explain.explain(self._physical, report, engines=engines, analyzed=analyze)
 
-    def _predict(self) -> dict[int, StagePrediction]:
+    def _predict(self, with_break_even: bool = False) -> dict[int, StagePrediction]:
         """Return what each stage is expected to take in each mode."""
         from hybridq.dispatch.memory import rows_that_fit
 
@@ -357,6 +360,7 @@ class Query:
             self._physical.stages, session._catalog, session._connection.slots(), session.config,
             lambda row_bytes: rows_that_fit(devices, row_bytes),
             frozenset((table, column) for table, columns in hot.items() for column in columns),
+            with_break_even,
         )  # fmt: skip
 
     def _learn(self, report: Report) -> None:

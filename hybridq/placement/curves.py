@@ -53,12 +53,12 @@ class Curve:
 
     def at(self, size: float) -> float:
         """Return the seconds for a size; at least ``LEAST_SECONDS``."""
-        sizes = [point[0] for point in self.points]
-        if size <= sizes[0]:
+        if size <= self.points[0][0]:
             return max(self._before(size), LEAST_SECONDS)
-        if size >= sizes[-1]:
-            return self.points[-1][1] + (size - sizes[-1]) * self.last_slope
-        place = bisect.bisect_right(sizes, size)
+        largest, seconds = self.points[-1]
+        if size >= largest:
+            return seconds + (size - largest) * self.last_slope
+        place = bisect.bisect_right(self.points, size, key=_size)
         (left, low), (right, high) = self.points[place - 1], self.points[place]
         share = math.log(size / left) / math.log(right / left)
         return float(low * (high / low) ** share)
@@ -85,6 +85,10 @@ class Curve:
         second, later = self.points[1]
         slope = min((later - seconds) / (second - first), seconds / first)
         return seconds - (first - size) * slope
+
+
+def _size(point: tuple[float, float]) -> float:
+    return point[0]
 
 
 def _not_falling(levels: Sequence[tuple[float, int]]) -> list[float]:

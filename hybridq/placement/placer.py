@@ -44,6 +44,7 @@ class Placer:
         self._identity = identity_of(devices)
         self._lock = threading.Lock()
         self._seen: set[str] = set()
+        self._pipelines: dict[int, tuple[Stage, str]] = {}
         self._runs: dict[str, int] = {}
         profile = None if store is None else store.load(self._identity)
         self.profile: Profile = profile or assumed_profile(devices, available_cores())
@@ -64,6 +65,7 @@ class Placer:
         config: Config,
         gpu_fits: Callable[[float], int | None],
         resident: AbstractSet[tuple[str, str]] = frozenset(),
+        with_break_even: bool = False,
     ) -> dict[int, StagePrediction]:
         """Predict all stages of a plan.
 
@@ -75,6 +77,8 @@ class Placer:
         config : Config
         gpu_fits, resident
             See ``Resources``.
+        with_break_even : bool
+            See ``CostModel.predict``.
 
         Returns
         -------
@@ -85,12 +89,22 @@ class Placer:
         work = works(stages, tables)
         with self._lock:
             model = CostModel(self.profile, self._learned)
+            pipelines = {stage.id: self._pipeline(stage) for stage in stages}
             found: dict[int, StagePrediction] = {}
             for stage in stages:
-                pipeline = fingerprint(stage)
-                prediction = model.predict(work[stage.id], pipeline, resources)
+                pipeline = pipelines[stage.id]
+                prediction = model.predict(work[stage.id], pipeline, resources, with_break_even)
                 found[stage.id] = replace(prediction, probe_due=self._runs.get(pipeline, 0) >= PROBE_EVERY)
             return found
+
+    def _pipeline(self, stage: Stage) -> str:
+        """Return a stage's fingerprint, made once for all runs of its query."""
+        known = self._pipelines.get(id(stage))
+        if known is None or known[0] is not stage:
+            known = self._pipelines[id(stage)] = (stage, fingerprint(stage))
+            while len(self._pipelines) > MOST_MODELS:
+                del self._pipelines[next(iter(self._pipelines))]
+        return known[1]
 
     def learn(self, stages: Sequence[Stage], report: Report) -> None:
         """Take in what the chunks of a finished query took.
@@ -99,11 +113,12 @@ class Placer:
         """
         by_id = {stage.id: stage for stage in stages}
         with self._lock:
+            pipelines = {stage.id: self._pipeline(stage) for stage in stages}
             for entry in report.stages:
                 stage = by_id.get(entry.id)
                 if stage is None:
                     continue
-                pipeline = fingerprint(stage)
+                pipeline = pipelines[stage.id]
                 kinds = {span.kind for span in entry.spans if span.what == "chunk"}
                 self._runs[pipeline] = 0 if len(kinds) > 1 else self._runs.get(pipeline, 0) + 1
                 while len(self._runs) > MOST_MODELS:

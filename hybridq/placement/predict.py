@@ -26,7 +26,7 @@ chunks of their own. With 6 of 16 cores a GPU's reading took 1.08 times as long,
 
 MODES: tuple[StageMode, ...] = ("EXEC_CPU", "EXEC_GPU", "EXEC_COP")
 
-BREAK_EVEN_SIZES = tuple(float(2**power) for power in range(10, 31))
+BREAK_EVEN_SIZES = tuple(float(2**power) for power in range(10, 31, 2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class StagePrediction:
     seconds_per_row : mapping of kind to float
         Of one slot, in chunks of the usual size.
     break_even_rows : float or None
-        Rows from which the GPU is faster than the CPU.
+        Rows from which the GPU is faster than the CPU, if that was asked for.
     infeasible : str or None
         Why the GPU cannot run it.
     rows, unit_rows : float
@@ -141,7 +141,9 @@ class CostModel:
         self._profile = profile
         self._learned = learned
 
-    def predict(self, work: Work, pipeline: str, resources: Resources) -> StagePrediction:
+    def predict(
+        self, work: Work, pipeline: str, resources: Resources, with_break_even: bool = False
+    ) -> StagePrediction:
         """Predict one stage.
 
         Parameters
@@ -151,6 +153,8 @@ class CostModel:
         pipeline : str
             Its fingerprint.
         resources : Resources
+        with_break_even : bool
+            Also look for the size from which the GPU is faster, which takes longer than all the rest.
         """
         stage = _Stage(self._profile, self._learned, work, pipeline, resources)
         kinds: list[Kind] = [kind for kind in ("cpu", "gpu") if resources.slots.get(kind) and stage.knows(kind)]
@@ -171,7 +175,7 @@ class CostModel:
             trusted=frozenset(kind for kind in kinds if stage.trusted(kind)),
             measured=self._profile.measured,
             seconds_per_row={kind: stage.seconds_per_row(kind) for kind in kinds},
-            break_even_rows=stage.break_even() if len(kinds) == 2 else None,
+            break_even_rows=stage.break_even() if with_break_even and len(kinds) == 2 else None,
             infeasible=infeasible,
             rows=work.rows if work.from_table else 0.0,
             unit_rows=work.unit_rows,
@@ -186,6 +190,7 @@ class _Stage:
         self._work = work
         self._resources = resources
         self._slots = resources.slots
+        self._priors: dict[tuple[Kind, float], float] = {}
         self._models = {kind: learned.model(pipeline, kind) for kind in ("cpu", "gpu")}
 
     def knows(self, kind: Kind) -> bool:
@@ -223,8 +228,12 @@ class _Stage:
         return max(self._prior(kind, rows), LEAST_SECONDS)
 
     def _prior(self, kind: Kind, rows: float) -> float:
-        resident = self._resources.resident if kind == "gpu" else frozenset()
-        return self._slot_seconds(kind, self._work.sections(self._profile.devices[kind], rows, resident))
+        known = self._priors.get((kind, rows))
+        if known is None:
+            resident = self._resources.resident if kind == "gpu" else frozenset()
+            known = self._slot_seconds(kind, self._work.sections(self._profile.devices[kind], rows, resident))
+            self._priors[kind, rows] = known
+        return known
 
     def _slot_seconds(self, kind: Kind, sections: Mapping[str, float]) -> float:
         feeding = sections["read"] + sections["in"]

@@ -43,7 +43,7 @@ def work_of(rows, from_table=True, unit=100_000.0):
 
 def predict(profile, work, slots=None, learned=None, **more):
     resources = Resources(slots or {"cpu": 2, "gpu": 1}, {"cpu": 2 * MILLION, "gpu": 48 * MILLION}, **more)
-    return CostModel(profile, learned or Learned()).predict(work, "p", resources)
+    return CostModel(profile, learned or Learned()).predict(work, "p", resources, with_break_even=True)
 
 
 def test_where_reading_and_computing_overlap_the_larger_counts():
@@ -138,10 +138,10 @@ def test_each_tpch_query_is_predicted_and_placed_quickly(session, number):
     query._predict()
     best = float("inf")
     for _ in range(3):
-        start = time.perf_counter()
+        start = time.process_time()  # of this process, for the machine may be busy
         predictions = query._predict()
         decisions = decide(query._physical.stages, "auto", {"cpu": 2, "gpu": 1}, Config(), False, predictions)
-        best = min(best, time.perf_counter() - start)
+        best = min(best, time.process_time() - start)
     assert best < 0.05
     again = decide(query._physical.stages, "auto", {"cpu": 2, "gpu": 1}, Config(), False, query._predict())
     assert [each.mode for each in again] == [each.mode for each in decisions]
