@@ -30,7 +30,7 @@ MOST_SIZES = 24
 MOST_MODELS = 1000
 """Models kept; the one used longest ago goes first."""
 
-TRUSTED_SAMPLES = 3
+TRUSTED_SAMPLES = 2
 """Samples from which a model says more than the profile."""
 
 CHANGE_FACTOR = 1.5
