@@ -14,8 +14,8 @@ NULL is ``NULL``, an empty text ``(empty)``; line ends and tabs inside a text ar
 integers must be equal, floating-point numbers to a relative 1e-12. The values in a file are what is right: where DuckDB
 differs, the record says ``skipif duckdb`` and a comment says why.
 
-hybridq runs each query three times: on the CPU and on both kinds of device with every row group a chunk of its own, and
-on the simulated GPU with all rows in one chunk.
+hybridq runs each query twice: on the CPU with every row group a chunk of its own, and on the simulated GPU with all rows
+in one chunk.
 
     python -m tests.sql.sqllogic FILE...             run files
     python -m tests.sql.sqllogic --complete FILE...  write DuckDB's rows under queries that have none (to be reviewed)
@@ -45,7 +45,7 @@ from hybridq.testing.in_process import connect_in_process
 from hybridq.types import normalize
 
 ROWS_OF_A_GROUP = 2
-CONFIGURATIONS = (("cpu", 1), ("cop", 1), ("gpu", 0))
+CONFIGURATIONS = (("cpu", 1), ("gpu", 0))
 """Mode, and row groups in a chunk (0: all)."""
 
 TOLERANCE = 1e-12
