@@ -14,8 +14,8 @@ NULL is ``NULL``, an empty text ``(empty)``; line ends and tabs inside a text ar
 integers must be equal, floating-point numbers to a relative 1e-12. The values in a file are what is right: where DuckDB
 differs, the record says ``skipif duckdb`` and a comment says why.
 
-hybridq runs each query twice: on the CPU with every row group a chunk of its own, and on the simulated GPU with all rows
-in one chunk.
+hybridq runs each query twice: on the CPU with every row group a chunk of its own, on the simulated GPU with all rows in
+one chunk.
 
     python -m tests.sql.sqllogic FILE...             run files
     python -m tests.sql.sqllogic --complete FILE...  write DuckDB's rows under queries that have none (to be reviewed)
