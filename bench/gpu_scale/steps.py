@@ -64,7 +64,8 @@ class Task:
                 if (outcome.query, outcome.peer) not in written:
                     written.add((outcome.query, outcome.peer))
                     by_query = {key: value[outcome.query] for key, value in values.items() if isinstance(value, dict)}
-                    lines.write(**outcome.to_line(), note=outcome.note, **{**values, **by_query})
+                    # What the peer found itself, such as its limit of device memory, goes before what it was given.
+                    lines.write(**{**values, **by_query, **outcome.to_line(), "note": outcome.note})
 
         return Comparison(names, self.queries, setup, self.effort, write).run()
 

@@ -2,13 +2,14 @@
 
 Joins come in the order of the SQL's text, filters where the text has them: what moves is Polars' optimiser's doing. The
 columns are taken as the files have them, decimals included. A GPU engine that cannot run a query raises, instead of
-handing it to the CPU silently.
+handing it to the CPU silently; what it warns of, such as an operator that it runs in one piece, is recorded.
 """
 
 from __future__ import annotations
 
 import datetime
 import os
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -33,6 +34,7 @@ class PolarsPeer:
         self._streams = name.endswith("streaming")
         self._setup = setup
         self._engine: Any = None
+        self._warnings: list[str] = []
         self.note = f"streaming engine, {setup.threads} threads, decimals as in the files"
         if self.uses_gpu:
             cap = f", device memory at most {setup.gpu_memory} bytes" if setup.gpu_memory else ""
@@ -68,11 +70,15 @@ class PolarsPeer:
         return pl.GPUEngine(executor="in-memory", raise_on_fail=True, memory_resource=pool)
 
     def run(self, query: str) -> pa.Table:
-        frame = QUERIES[query](**self._tables)
-        return frame.collect(engine=self._engine).to_arrow()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            frame = QUERIES[query](**self._tables)
+            answer = frame.collect(engine=self._engine).to_arrow()
+        self._warnings = [str(each.message).splitlines()[0] for each in caught]
+        return answer
 
     def details(self) -> dict[str, object]:
-        return {}
+        return {"warnings": sorted(set(self._warnings))[:5]} if self.uses_gpu else {}
 
     def worker_pids(self) -> list[int]:
         return []

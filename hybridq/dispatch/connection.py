@@ -162,7 +162,8 @@ class Connection:
             for number in range(count)
         ]
         wait: Any = distributed.wait
-        wait(futures, timeout=MEASURE_TIMEOUT)
+        with self._client.as_current():  # it asks for the default client, and this one is not made that
+            wait(futures, timeout=MEASURE_TIMEOUT)
         return time.perf_counter() - start
 
     def close(self) -> None:

@@ -110,6 +110,11 @@ def test_a_session_calibrates_and_uses_the_profile():
         assert session._know().profile is profile
 
 
+def test_handing_out_tasks_is_measured_without_a_default_client(one_worker, monkeypatch):
+    monkeypatch.setattr("distributed.client._global_clients", {})
+    assert one_worker._connection._run_empty_tasks("cpu", 3) > 0
+
+
 def test_a_device_that_is_not_used_is_tried_now_and_then(tpch_folder):
     with connect_in_process(cpu_chunk_rows=5_000) as session:
         session.register_folder(tpch_folder)
