@@ -178,12 +178,16 @@ class Evaluator:
             except ExecutionError:
                 # A value that no row uses must not fail the query.
                 return self._apply(node, [*operands[:position], _plain(column), *operands[position + 1 :]])
-            if result.array is not None and types.is_string(result.type):
+            if result.array is not None and types.is_string(result.type) and not result.constant:
                 result = _encode(result)
             cached = self._dictionary_results[key] = (dictionary, result)
         result = cached[1]
         if result.constant:
-            return result if column.valid is None else result.expand(column.rows).with_valid(column.valid)
+            return (
+                result
+                if column.valid is None or result.is_null_constant()
+                else result.expand(column.rows).with_valid(column.valid)
+            )
         codes = column.values if column.valid is None else np.where(column.valid, column.values, 0)
         if result.array is not None:
             missing = None if column.valid is None else ~column.valid

@@ -14,7 +14,7 @@ import pylibcudf as plc
 
 from hybridq import types
 from hybridq.engines.column import union_bounds
-from hybridq.engines.gpu import arithmetic, casting, comparison, device, temporal, text
+from hybridq.engines.gpu import arithmetic, casting, comparison, device, functions, temporal, text
 from hybridq.engines.gpu.arithmetic import Kernel
 from hybridq.engines.gpu.column import (
     Constant,
@@ -36,6 +36,7 @@ KERNELS: Mapping[str, Kernel] = {
     **arithmetic.KERNELS,
     **comparison.KERNELS,
     **text.KERNELS,
+    **functions.KERNELS,
     **temporal.KERNELS,
 }
 
