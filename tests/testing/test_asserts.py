@@ -101,11 +101,12 @@ def test_exact_quotient_is_nearest_and_halves_go_away_from_zero(numerator, denom
         assert found is None
         return
     assert -found.as_tuple().exponent == scale
-    unscaled = int(found.scaleb(scale)) if abs(found) < Decimal(10) ** 20 else found * 10**scale
-    error = abs(2 * (numerator * 10**scale - int(unscaled) * denominator))
+    negative, digits, _ = found.as_tuple()  # arithmetic on Decimal would round to 28 digits
+    unscaled = int("".join(map(str, digits))) * (-1 if negative else 1)
+    error = abs(2 * (numerator * 10**scale - unscaled * denominator))
     assert error <= abs(denominator)
     if error == abs(denominator):
-        assert abs(int(unscaled) * denominator) > abs(numerator * 10**scale)
+        assert abs(unscaled * denominator) > abs(numerator * 10**scale)
 
 
 def test_duckdb_types_convert_only_without_loss():
