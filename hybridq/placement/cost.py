@@ -284,7 +284,8 @@ class PullPolicy:
         """Return the next chunk of one of two kinds that work together.
 
         If all devices worked to the same end, a slot would have some rows still to take: a GPU slot takes them in equal
-        chunks, a CPU slot half of them at a time. Where nothing is left to take the kind is left alone.
+        chunks, a CPU slot half of them at a time (as a GPU slot does that is no faster than a CPU slot). Where nothing
+        is left to take the kind is left alone.
         """
         other: Kind = "cpu" if kind == "gpu" else "gpu"
         if not self._joins(kind, other, remaining, in_flight):
@@ -303,7 +304,7 @@ class PullPolicy:
             due = max(due, rest)  # what is left is this one's
         if due >= smallest:
             limit = self._chunk_rows(kind)
-            if kind == "gpu":
+            if kind == "gpu" and (self.cost_ratio or 0.0) < 1:
                 return min(max(round(due / max(-(-due // limit), 1)), smallest), remaining)
             return min(max(int(due * CPU_SHARE_AT_ONCE), smallest), limit, remaining)
         if self._finish(kind, smallest, in_flight) <= self._finish(other, smallest, in_flight):
