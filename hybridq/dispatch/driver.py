@@ -244,7 +244,7 @@ class Driver:
                 if self._in_flight(kind) >= run.policy.window(kind, self._config.window):
                     continue
                 rows = run.policy.rows_for(kind, run.untaken_rows, run.rows_in_flight())
-                chunk = None if rows is None else run.source.take(self._fitting(run, kind, rows))
+                chunk = None if rows is None else run.source.take(self._fitting(run, kind, int(rows * run.breadth)))
                 if chunk is not None:
                     self._submit(run, chunk, kind)
                     took = True
@@ -372,7 +372,7 @@ class Driver:
         del run.running[state.key]
         self._executor.release([state.key])
         wanted, free = int(event["wanted"]), int(event["free"])
-        run.policy.limit(state.kind, max(state.chunk.rows // 2, 1))
+        run.policy.limit(state.kind, source_rows(state.chunk) // 2)
         halves = run.source.halve(state.chunk) if run.source is not None else None
         what = remedy(state.kind, event["section"], halves is not None, self._has_cpu())
         place = self._place(run, state.chunk)
@@ -390,7 +390,10 @@ class Driver:
             run.gpu_refusals += 1
             builds = run.stage.branch(state.chunk.branch).builds
             hopeless = event["section"] == "build" and any(isinstance(build, BroadcastBuild) for build in builds)
-            if hopeless or (run.gpu_refusals >= GIVE_UP_AFTER and "gpu" not in run.by_kind):
+            if hopeless:
+                # Every chunk would try to make that build side again: whatever the mode, the rest goes to the CPU.
+                run.policy.replace("gpu", "cpu")
+            elif run.gpu_refusals >= GIVE_UP_AFTER and "gpu" not in run.by_kind:
                 run.policy.withdraw("gpu", unless_last=True)
         elif state.kind == "gpu":
             raise DeviceOutOfMemory(f"{place}: {event['message']}, and there is no CPU worker to take it", wanted, free)

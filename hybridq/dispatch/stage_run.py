@@ -117,6 +117,8 @@ class StageRun:
         ``waiting`` for its dependencies, ``running`` or ``done``.
     output : str or None
         Key of the stage's output, once it is done.
+    breadth : float
+        Rows that a chunk reads for each row of its source: more than one where build sides are aligned.
     origin : float
         When the query began, on ``time.perf_counter``.
     """
@@ -142,6 +144,7 @@ class StageRun:
     gpu_refusals: int = 0
     lost_merges: int = 0
     bytes_per_row: float | None = None
+    breadth: float = 1.0
     attempts: dict[int, int] = field(default_factory=dict)
     serial: Any = field(default_factory=itertools.count)
     origin: float = field(default_factory=time.perf_counter)
@@ -151,6 +154,8 @@ class StageRun:
         self.stage = bind(self.stage, values)
         self.source = chunk_source(self.stage, catalog, config)
         self.bytes_per_row = self.source.bytes_per_row
+        self.breadth = self.source.breadth
+        self.policy.narrow(self.breadth)
         # A constant table travels in its chunk, not in every task.
         more = tuple(replace(branch, values=None) for branch in self.stage.more)
         self.blob = pickle.dumps(replace(self.stage, values=None, more=more))

@@ -54,6 +54,12 @@ class BranchedSource:
         """Return the bytes of a decoded row, of the input that has the widest; ``None`` if none has units."""
         return max((size for source in self._sources if (size := source.bytes_per_row) is not None), default=None)
 
+    @property
+    def breadth(self) -> float:
+        """Return the rows that are read for each source row, over all inputs."""
+        total = sum(source.total_rows for source in self._sources)
+        return sum(source.breadth * source.total_rows for source in self._sources) / total if total else 1.0
+
     def take(self, rows: int) -> Chunk | None:
         """Return the next chunk of about ``rows`` rows; ``None`` at the end."""
         for branch, source in enumerate(self._sources):

@@ -226,6 +226,12 @@ class ChunkSource:
         rows = sum(piece.rows for piece, _ in pieces)
         return sum(decoded_bytes(piece, origin) for piece, origin in pieces) / rows
 
+    @property
+    def breadth(self) -> float:
+        """Return the rows that are read for each source row: more than one where build sides are aligned."""
+        aligned = sum(int(alignment.rows.sum()) for alignment in self._alignments)
+        return 1 + aligned / self.total_rows if self.total_rows else 1.0
+
     def take(self, rows: int) -> Chunk | None:
         """Return the next chunk of about ``rows`` rows, build rows of aligned joins included; ``None`` at the end.
 

@@ -178,6 +178,10 @@ class PullPolicy:
         """Never plan a larger chunk for a kind again (a chunk of more rows did not fit its memory)."""
         self._limits[kind] = min(self._limits[kind], max(rows, 1))
 
+    def narrow(self, breadth: float) -> None:
+        """Take note that a chunk reads ``breadth`` rows for each row of its source, which alone are counted here."""
+        self._limits = {kind: max(int(rows / breadth), 1) for kind, rows in self._limits.items()}
+
     def withdraw(self, kind: Kind, unless_last: bool) -> None:
         """Plan no more chunks for a kind; with ``unless_last``, only if the stage may use another."""
         rest = tuple(each for each in self._kinds if each != kind)

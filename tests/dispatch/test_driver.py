@@ -166,6 +166,15 @@ def test_a_shared_build_side_that_does_not_fit_goes_straight_to_the_cpu():
     assert len(report.stages[0].fallbacks) == 2
 
 
+def test_a_shared_build_side_that_does_not_fit_is_not_tried_again_in_gpu_mode():
+    executor = FakeExecutor(BOTH, lambda executor, task: out_of_memory("build") if task.kind == "gpu" else None)
+    build = dataclasses.replace(scan_stage(20), id=0)
+    probe = dataclasses.replace(scan_stage(2000), id=1, builds=(BroadcastBuild(0, 0, ("t.x",), SCHEMA),))
+    driver, report = make_driver(executor, 2000, "gpu", stages=[build, probe], chunk_units=4)
+    assert len(driver.run()) == 2000
+    assert len(report.stages[1].fallbacks) <= 4  # those that were queued when the first one failed
+
+
 def test_gpu_that_takes_nothing_gets_no_more_chunks_in_cop():
     executor = FakeExecutor(BOTH, lambda executor, task: out_of_memory() if task.kind == "gpu" else None)
     driver, report = make_driver(executor, 1000, "cop", chunk_units=1)

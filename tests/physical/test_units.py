@@ -157,6 +157,12 @@ def test_an_aligned_chunk_brings_just_the_overlapping_build_units(catalog: Catal
         assert chunk.rows == chunk.source.rows + units.rows
 
 
+def test_breadth_counts_the_rows_of_aligned_build_sides(catalog: Catalog) -> None:
+    assert ChunkSource(stage(source("t")), catalog, Config()).breadth == 1.0
+    wide = ChunkSource(stage(source("t"), (aligned(),)), catalog, Config())
+    assert wide.breadth == pytest.approx(1 + 20 / 200)
+
+
 def test_overhead_counts_build_rows_read_again(catalog: Catalog) -> None:
     t, u = catalog.table("t").units, catalog.table("u").units
     probe, build = KeyRanges.of(t, "k"), KeyRanges.of(u, "k")

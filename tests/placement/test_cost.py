@@ -44,6 +44,17 @@ def test_a_gpu_alone_gets_equal_chunks():
     assert only.rows_for("gpu", 30 * MILLION, {}) == MILLION
 
 
+def test_chunks_of_an_aligned_stage_stay_equal():
+    gpu = policy(("gpu",), slots={"gpu": 2}, gpu=48 * MILLION)
+    gpu.narrow(5.0)  # four rows of build sides for each of its own
+    remaining, sizes = 45 * MILLION, []
+    while remaining:
+        sizes.append(min(gpu.rows_for("gpu", remaining, {"gpu": sum(sizes[-2:])}), remaining))
+        remaining -= sizes[-1]
+    assert 5 <= len(sizes) <= 6
+    assert max(sizes) <= 48 * MILLION / 5
+
+
 def test_first_chunks_are_equal_and_the_window_is_one_until_measured():
     both = policy()
     assert both.rows_for("cpu", 100 * MILLION, {}) == both.rows_for("gpu", 100 * MILLION, {})
