@@ -73,7 +73,7 @@ class Effort:
     budget_s: float
 
 
-FULL = Effort(tuple(2**power for power in range(10, 27, 2)), (2**14, 2**18, 2**20), CODECS, 0.15, 3, 7.0)
+FULL = Effort(tuple(2**power for power in range(10, 27, 2)), (2**14, 2**18, 2**20), CODECS, 0.15, 3, 5.0)
 QUICK = Effort((2**12, 2**16, 2**19), (2**14, 2**18), ("snappy",), 0.05, 2, 2.0)
 
 

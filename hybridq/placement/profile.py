@@ -54,8 +54,8 @@ class Transfer:
         if not found:
             raise ValueError("no sample")
         latency = min(seconds for _, seconds in found)
-        rest = [size / (seconds - latency) for size, seconds in found if seconds > 2 * latency]
-        bandwidth = max(rest, default=max(size / seconds for size, seconds in found))
+        # Of a small transfer, which is mostly latency, no more than half is taken to be that.
+        bandwidth = max(size / max(seconds - latency, seconds / 2) for size, seconds in found)
         return cls(latency, bandwidth, 9 * latency * bandwidth)
 
 

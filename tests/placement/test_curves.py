@@ -51,4 +51,6 @@ def test_transfer_is_a_latency_and_a_bandwidth():
     transfer = Transfer.fit([(size, 1.5e-5 + size / 3.1e9) for size in (1e3, 1e5, 1e7, 1e8)])
     assert transfer.seconds(1e6) == pytest.approx(1.5e-5 + 1e6 / 3.1e9, rel=0.05)
     assert transfer.seconds(0) == 0
+    free = Transfer.fit([(1e3, 2e-5), (1e4, 9e-5), (1e6, 2e-5), (1e9, 3e-5)])  # nothing is moved, but noise is measured
+    assert free.bytes_per_s > 1e13
     assert transfer.saturation_bytes == pytest.approx(9 * 1.5e-5 * 3.1e9, rel=0.1)
