@@ -54,7 +54,7 @@ class Model:
 
     def __init__(self, samples: Iterable[tuple[float, float]] = ()) -> None:
         self._sizes: dict[int, list[tuple[float, float]]] = {}
-        self._surprises: list[float] = []
+        self._surprises: list[tuple[float, float, float]] = []
         self._curve: Curve | None = None
         for rows, seconds in samples:
             if not (0 < rows < math.inf and 0 < seconds < math.inf):
@@ -118,25 +118,24 @@ class Model:
         return self._curve
 
     def _look_for_change(self, rows: float, seconds: float) -> None:
-        """Move everything known to a new level once several samples in a row say so."""
+        """Forget everything before several samples in a row that all say the same else.
+
+        Other sizes are forgotten as well, not moved to the new level: it may have been this size that was measured
+        wrongly, with cold caches say, and theirs that is right. What is left is read at other sizes by its slope.
+        """
         if not self.trusted:
             return
         ratio = seconds / self._fitted().at(rows)
         if 1 / CHANGE_FACTOR < ratio < CHANGE_FACTOR:
             self._surprises.clear()
             return
-        if self._surprises and (ratio > 1) != (self._surprises[-1] > 1):
+        if self._surprises and (ratio > 1) != (self._surprises[-1][0] > 1):
             self._surprises.clear()
-        self._surprises.append(ratio)
+        self._surprises.append((ratio, rows, seconds))
         if len(self._surprises) >= CHANGE_SAMPLES:
-            factor = statistics.median(self._surprises)
-            # The shape stays, and one sample a size: what comes next outweighs it soon.
-            self._sizes = {
-                size: [(statistics.median(rows for rows, _ in kept), _median_seconds(kept) * factor)]
-                for size, kept in self._sizes.items()
-            }
-            self._surprises.clear()
-            self._curve = None
+            kept, self._surprises, self._sizes = self._surprises[:-1], [], {}
+            for _, size, taken in kept:  # the last one is kept by ``observe``
+                self._keep(size, taken)
 
 
 def _median_seconds(kept: Iterable[tuple[float, float]]) -> float:

@@ -99,3 +99,14 @@ def test_what_was_learned_can_be_kept():
     assert again.model("p", "cpu") is None
     with pytest.raises(ValueError, match="no chunk"):
         Learned({"models": [{"pipeline": "p", "kind": "cpu", "samples": [[10, -1]]}]})
+
+
+def test_a_size_that_was_measured_cold_does_not_spoil_the_others():
+    model = Model()
+    for _ in range(3):
+        model.observe(300_000, 1.0)  # ten times too slow
+    for _ in range(3):
+        model.observe(8_000_000, 0.3e-6 * 8_000_000)
+    for _ in range(4):
+        model.observe(300_000, 0.3e-6 * 300_000)
+    assert model.predict(8_000_000) == pytest.approx(2.4, rel=0.3)
