@@ -53,6 +53,9 @@ KERNELS: Mapping[str, Kernel] = {
     **FINAL_VALUES,
 }
 
+_TAKES_NULL = comparison.NULL_TESTS | {"concat", "concat_ws", "greatest", "least"}
+"""Functions that may give another value than NULL for a NULL among their arguments."""
+
 _LAZY = frozenset({"and", "or", "coalesce"})
 _NEVER_FAILS = frozenset(comparison.KERNELS) | {"and", "or", "add", "subtract", "multiply", "negate", "starts_with"}
 """Functions cheap enough to compute for rows that will not use them. (Overflow, if any, is then looked into again.)"""
@@ -146,7 +149,7 @@ class Evaluator:
         expression = node.expression
         varying = [index for index, operand in enumerate(operands) if not operand.constant]
         if len(varying) == 1 and (column := operands[varying[0]]).dictionary is not None:
-            skips_null = isinstance(expression, plan.Call) and expression.function in comparison.NULL_TESTS
+            skips_null = isinstance(expression, plan.Call) and expression.function in _TAKES_NULL
             if not skips_null and (len(column.dictionary) <= column.rows or len(column.dictionary) <= BLOCK_ROWS):
                 return self._on_dictionary(node, operands, varying[0])
         return self._apply(node, operands)

@@ -286,6 +286,8 @@ class _Planner:
             return None
         if not isinstance(probe.source, TableSource) or not isinstance(build.source, TableSource):
             return None
+        if isinstance(probe.source, _ValuesSource) or isinstance(build.source, _ValuesSource):
+            return None
         if any(pending.build_column is not None for pending in build.builds):
             return None
         data_type = fragments.field_of(build.schema, name).type

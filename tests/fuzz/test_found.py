@@ -101,3 +101,18 @@ def test_where_without_columns_below_an_aggregate_of_all_rows(ask):
     assert ask("select count(*) as n from t where (select count(*) from t) > 100", t=X) == [(0,)]
     assert ask("select count(*) as n from t where false", t=X) == [(0,)]
     assert ask("select x, count(*) as n from t group by rollup (x) having x is null and NULL", t=X) == []
+
+
+def test_functions_that_skip_null_over_a_dictionary(ask):
+    t = pa.table({"s": pa.array([None, "b", None]).dictionary_encode()})
+    select = "select greatest('a', s) as g, least(s, 'a') as l, concat('a', s) as c, concat_ws('-', 'a', s) as w"
+    expected = [("a", "a", "a", "a"), ("a", "a", "a", "a"), ("b", "a", "ab", "a-b")]
+    assert ask(f"{select} from t", row_group_size=3, t=t) == expected
+    assert ask("select count(distinct greatest('a', s)) as n from t", row_group_size=3, t=t) == [(2,)]
+
+
+def test_a_join_with_constants(ask):
+    sql = "select v.a, x from (values (1), (5)) v(a) left join t on t.x = v.a"
+    assert ask(sql, t=X) == [(1, 1), (5, None)]
+    sql = "select v.a, x from t left join (values (1), (5)) v(a) on t.x = v.a"
+    assert ask(sql, t=X) == [(1, 1), (None, 0), (None, 3), (None, None)]
