@@ -71,7 +71,8 @@ def group(columns: list[Column], rows: int) -> Groups:
             codes, occurring = dense_codes(codes)
             dense.append((position, occurring))
             size = len(occurring)
-        codes = widened(codes, size * key.size) * key.size + key.codes
+        # Where no row is left a key may have no value, and the next one many.
+        codes = widened(codes, max(size, 1) * key.size) * key.size + key.codes
         size *= key.size
     if size > limit:
         codes, occurring = dense_codes(codes)

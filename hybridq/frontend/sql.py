@@ -137,6 +137,10 @@ def _substrait(text: str, tables: Mapping[str, Schema]) -> _Exported:
     for name, schema in tables.items():
         planned = pa.schema([pa.field(field.name, _planned_type(field.type)) for field in schema])
         context.register_record_batches(_quoted(name), [[pa.RecordBatch.from_pylist([], schema=planned)]])
+    if has_multisets(text):
+        # DataFusion plans INTERSECT ALL and EXCEPT ALL as joins to which repeated rows do not matter, and may then make
+        # an inner join below them a semi join, which has fewer.
+        context.remove_optimizer_rule("eliminate_join")
     text = with_windows_spelled_out(text)
     options = datafusion.SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
     try:

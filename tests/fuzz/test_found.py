@@ -116,3 +116,18 @@ def test_a_join_with_constants(ask):
     assert ask(sql, t=X) == [(1, 1), (5, None)]
     sql = "select v.a, x from t left join (values (1), (5)) v(a) on t.x = v.a"
     assert ask(sql, t=X) == [(1, 1), (None, 0), (None, 3), (None, None)]
+
+
+def test_except_all_counts_the_rows_of_a_join(ask):
+    t = pa.table({"x": ints(1, 1, 1, 2)})
+    u = pa.table({"k": ints(1, 2), "v": ints(7, 8)})
+    joined = "select u.k from u join t on t.x = u.k"
+    assert ask(f"select x from t except all ({joined})", t=t, u=u) == []
+    assert ask(f"{joined} except all select k from u", t=t, u=u) == [(1,), (1,)]
+    assert ask(f"select x from t intersect all ({joined})", t=t, u=u) == [(1,), (1,), (1,), (2,)]
+
+
+def test_groups_of_no_rows_with_many_possible_keys(ask):
+    numbers = pa.array([0, 2**15, 2**16 - 1], pa.uint16())
+    t = pa.table({"a": pa.array([1.5, None, 2.5]), "b": numbers, "x": ints(1, 2, 3)})
+    assert ask("select a, b, sum(x) as s from t where b <> b group by a, b", row_group_size=3, t=t) == []
