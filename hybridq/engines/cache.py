@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate, compress, groupby
 from typing import Generic, Protocol, TypeVar
 
-from hybridq.engines.gpu.footer import footer_at
+from hybridq.engines.footer import footer_at
 from hybridq.storage import FileStamp, stamp
 
 Data = TypeVar("Data")

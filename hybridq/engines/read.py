@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from hybridq import types
 from hybridq.engines.column import Bounds, Column, from_arrow, to_arrow
 from hybridq.engines.constants import column_bounds
+from hybridq.engines.footer import footer_at
 from hybridq.engines.frame import CpuFrame
 from hybridq.engines.protocol import ReadColumn, ReadRequest
 from hybridq.engines.selecting import select
@@ -24,14 +25,14 @@ DICTIONARY_BYTES = 4.0
 """Uncompressed bytes a row up to which a string column is read as a dictionary: short codes and few distinct values."""
 
 
+def _metadata(seen: FileStamp) -> pq.FileMetaData:
+    return _remote_metadata(seen) if is_url(seen.path) else footer_at(seen).metadata
+
+
 @lru_cache(maxsize=4096)
-def _footer(seen: FileStamp) -> pq.FileMetaData:
-    source = open_source(seen.path)
-    try:
+def _remote_metadata(seen: FileStamp) -> pq.FileMetaData:
+    with open_source(seen.path) as source:
         return pq.read_metadata(source)
-    finally:
-        if not isinstance(source, str):
-            source.close()
 
 
 @contextmanager
@@ -88,7 +89,7 @@ def _read_file(path: str, groups: tuple[int, ...], request: ReadRequest) -> pa.T
     names = [column.source for column in request.columns]
     seen = stamp(path)
     with _explained(path):
-        metadata = _footer(seen)
+        metadata = _metadata(seen)
         _check_columns(path, metadata, groups, request.columns)
         table, scaled = _read_groups(seen, metadata, groups, request.columns)
     table = table.select(names)
@@ -110,10 +111,11 @@ def _read_groups(
     """Read row groups of a file; also return the decimal columns that are given as integers."""
     encoded = _encoded_columns(metadata, groups, columns)
     names = list(dict.fromkeys(column.source for column in columns))
-    if not is_url(seen.path) and worth_unpacking(metadata, groups, names) and all(_unpackable(c.type) for c in columns):
+    local = not is_url(seen.path) and all(_unpackable(column.type) for column in columns)
+    if local and worth_unpacking(footer_at(seen), groups, names):
         scaled = _stored_as_integers(metadata, columns)
         try:
-            unpacked = unpack(seen, metadata, groups, names, scaled)
+            unpacked = unpack(footer_at(seen), groups, names, scaled)
         except CannotUnpack:
             pass
         else:

@@ -6,6 +6,8 @@ integers are zigzag varints of seven bits a byte (https://github.com/apache/thri
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 STOP, TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(13)
 """Types of fields."""
 
@@ -96,10 +98,34 @@ def skip(data: bytes, place: int, kind: int) -> int:
     if kind in (LIST, SET):
         count, of, place = items(data, place)
         for _ in range(count):
-            # In a list, unlike in a struct, a truth value takes a byte.
-            place = skip(data, place, BYTE if of in (TRUE, FALSE) else of)
+            place = _skip_element(data, place, of)
+        return place
+    if kind == MAP:
+        count, place = varint(data, place)
+        kinds = data[place] if count else 0
+        place += 1 if count else 0
+        for _ in range(count):
+            place = _skip_element(data, place, kinds >> 4)
+            place = _skip_element(data, place, kinds & 15)
         return place
     raise ValueError(f"no Thrift type {kind}")
+
+
+def _skip_element(data: bytes, place: int, kind: int) -> int:
+    """Pass over an element: there, unlike in a struct, a truth value takes a byte."""
+    return skip(data, place, BYTE if kind in (TRUE, FALSE) else kind)
+
+
+def fields(data: bytes, place: int = 0) -> Iterator[tuple[int, int, int, int]]:
+    """Go through a struct: number and type of each field, where its value begins and where it ends."""
+    number = 0
+    while True:
+        number, kind, place = field(data, place, number)
+        if kind == STOP:
+            return
+        end = skip(data, place, kind)
+        yield number, kind, place, end
+        place = end
 
 
 def write_varint(value: int) -> bytes:
@@ -126,7 +152,7 @@ def write_binary(value: bytes) -> bytes:
     return write_varint(len(value)) + value
 
 
-def write_list(kind: int, elements: list[bytes]) -> bytes:
+def write_list(kind: int, elements: Sequence[bytes]) -> bytes:
     """Return a list's bytes, given those of its elements."""
     count = len(elements)
     head = bytes([count << 4 | kind]) if count < 15 else bytes([0xF0 | kind]) + write_varint(count)

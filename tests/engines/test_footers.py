@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from hybridq.engines.gpu.footer import MAGIC, FileFooter
+from hybridq.engines.footer import MAGIC, FileFooter
 
 
 def parsed(footer):

@@ -12,10 +12,10 @@ from pylibcudf.io.types import SourceInfo
 from hybridq import types
 from hybridq.engines.cache import ColumnCache, Files
 from hybridq.engines.constants import column_bounds
+from hybridq.engines.footer import footer_of
 from hybridq.engines.gpu import device
 from hybridq.engines.gpu.column import GpuColumn
 from hybridq.engines.gpu.evaluate import Evaluator
-from hybridq.engines.gpu.footer import footer_of
 from hybridq.engines.gpu.frame import GpuFrame
 from hybridq.engines.gpu.host import Host
 from hybridq.engines.gpu.interop import from_storage
