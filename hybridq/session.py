@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from hybridq.placement.predict import StagePrediction
     from hybridq.placement.profile import Profile
     from hybridq.plan.nodes import Plan
+    from hybridq.topology import Kind
 
 WAIT_SECONDS = 0.2
 """How long a wait lasts before it looks for Ctrl-C again."""
@@ -333,15 +334,17 @@ class Query:
         from hybridq.placement.modes import check_mode, decide
 
         if analyze:
-            break_even = {number: each.break_even_rows for number, each in self._predict(True).items()}
+            predictions = self._predict(self._session._connection.slots(), with_break_even=True)
+            break_even = {number: each.break_even_rows for number, each in predictions.items()}
             report = self.collect(mode=mode).report
             for stage in report.stages:
                 stage.break_even_rows = break_even.get(stage.id)
         else:
             session = self._session
             available = session._connection.slots()
+            predictions = self._predict(available, with_break_even=True)
             decisions = decide(
-                self._physical.stages, check_mode(mode), available, session.config, predictions=self._predict(True)
+                self._physical.stages, check_mode(mode), available, session.config, predictions=predictions
             )
             report = Report(self._text, mode)
             titles = {stage.id: stage.title for stage in self._physical.stages}
@@ -349,15 +352,15 @@ class Query:
         engines: dict[str, str] = {device.kind: device.engine for device in self._session.devices()}
         return explain.explain(self._physical, report, engines=engines, analyzed=analyze)
 
-    def _predict(self, with_break_even: bool = False) -> dict[int, StagePrediction]:
-        """Return what each stage is expected to take in each mode."""
+    def _predict(self, available: Mapping[Kind, int], with_break_even: bool = False) -> dict[int, StagePrediction]:
+        """Return what each stage is expected to take in each mode on the slots of each kind that there are."""
         from hybridq.dispatch.memory import rows_that_fit
 
         session = self._session
         devices = session.devices()
         hot = session._hot.columns if session._hot is not None else {}
         return session._know().predict(
-            self._physical.stages, session._catalog, session._connection.slots(), session.config,
+            self._physical.stages, session._catalog, available, session.config,
             lambda row_bytes: rows_that_fit(devices, row_bytes),
             frozenset((table, column) for table, columns in hot.items() for column in columns),
             with_break_even,
@@ -393,7 +396,7 @@ class Query:
             raise ExecutionError("the session is closed")
         start = time.perf_counter()
         available = session._connection.slots()
-        predictions = self._predict() if len(available) > 1 else {}
+        predictions = self._predict(available) if len(available) > 1 else {}
         decisions = decide(self._physical.stages, check_mode(mode), available, session.config, strict, predictions)
         name = uuid.uuid4().hex
         report = Report(self._text, mode, {"plan": self._plan_seconds})

@@ -21,9 +21,6 @@ from hybridq.engines.text import any_null, text_result
 from hybridq.errors import ExecutionError, Unsupported
 from hybridq.plan.expressions import Call
 
-FLAGS = frozenset("cigs")
-"""``i``: any case; ``g``: all matches (of REGEXP_REPLACE); ``s``: a dot matches a line's end; ``c``: as without it."""
-
 _REFERENCE = re.compile(r"\\(.?)", re.DOTALL)
 
 

@@ -22,6 +22,7 @@ _WITH_FLAGS = {"regexp_like": 2, "regexp_replace": 3, "regexp_count": 2}
 """Functions of regular expressions, and how many arguments come before the flags."""
 
 _FLAGS = frozenset("cigs")
+"""``i``: any case; ``g``: all matches (of REGEXP_REPLACE); ``s``: a dot matches a line's end; ``c``: as without it."""
 
 
 def special_form(name: str, arguments: Sequence[Expression]) -> Expression | None:

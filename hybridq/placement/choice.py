@@ -18,8 +18,6 @@ StageMode = Literal["EXEC_CPU", "EXEC_GPU", "EXEC_COP"]
 LARGEST_PLAN = 10
 """Stages that are chosen for together."""
 
-LOCATIONS: tuple[Kind, ...] = ("cpu", "gpu")
-
 
 @dataclass(frozen=True, slots=True)
 class Option:
