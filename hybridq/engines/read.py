@@ -67,11 +67,16 @@ def read_frame(request: ReadRequest) -> CpuFrame:
 
 
 def _column(chunks: list[pa.Array], wanted: ReadColumn, bounds: Bounds | None) -> Column:
+    if len({chunk.type for chunk in chunks}) > 1:  # Arrow casts a view to no dictionary
+        chunks = [chunk.cast(pa.large_string()) if chunk.type == pa.string_view() else chunk for chunk in chunks]
     if any(pa.types.is_dictionary(chunk.type) for chunk in chunks):
         encoded = pa.dictionary(pa.int32(), pa.string())
-        chunks = [chunk if pa.types.is_dictionary(chunk.type) else chunk.cast(encoded) for chunk in chunks]
+        chunks = [chunk if chunk.type == encoded else chunk.cast(encoded) for chunk in chunks]
     if types.is_decimal(wanted.type) and any(pa.types.is_integer(chunk.type) for chunk in chunks):
         return _scaled(chunks, wanted, bounds)
+    if len({chunk.type for chunk in chunks}) > 1:  # files may store strings in several forms
+        common = pa.large_string() if types.is_string(wanted.type) else wanted.type
+        chunks = [chunk.cast(common) for chunk in chunks]
     column = from_arrow(pa.chunked_array(chunks) if chunks else pa.array([], wanted.type), bounds)
     return column if column.type == wanted.type else column.with_type(wanted.type)
 

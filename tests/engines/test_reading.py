@@ -111,6 +111,28 @@ def test_dictionaries_that_differ_between_row_groups(engine, tmp_path):
     assert sorted(rows(found)) == [("a", 500), ("b", 1000), ("c", 500)]
 
 
+STRING_FORMS = {
+    "string": pa.string(),
+    "large": pa.large_string(),
+    "view": pa.string_view(),
+    "dictionary": pa.dictionary(pa.int32(), pa.string()),
+    "large dictionary": pa.dictionary(pa.int32(), pa.large_string()),
+}
+
+
+@pytest.mark.parametrize("second", STRING_FORMS)
+@pytest.mark.parametrize("first", STRING_FORMS)
+def test_files_that_store_strings_in_other_forms_are_read_as_one_chunk(engine, tmp_path, first, second):
+    values = pa.array(["x", "é", None, ""])
+    files = []
+    for number, form in enumerate((STRING_FORMS[first], STRING_FORMS[second])):
+        encoded = values.dictionary_encode() if pa.types.is_dictionary(form) else values
+        pq.write_table(pa.table({"s": encoded.cast(form)}), tmp_path / f"{number}.parquet")
+        files.append((tmp_path / f"{number}.parquet", (0,)))
+    found = read(engine, request(files, pa.schema([("s", pa.string())])))
+    assert rows(found) == [(value,) for value in values.to_pylist() * 2]
+
+
 def test_bounds_prove_sums_safe(engine, tmp_path):
     path = tmp_path / "t.parquet"
     table = pa.table(
