@@ -44,7 +44,7 @@ class Config:
     broadcast_bytes: int = 64 * 2**20
     broadcast_limit_bytes: int = 1024 * 2**20
     join_bytes: int = 256 * 2**20
-    connect_timeout: float = 10.0
+    connect_timeout: float = 8.0
     stall_timeout: float = 30.0
 
     @classmethod

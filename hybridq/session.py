@@ -69,6 +69,7 @@ def connect(cluster: str | os.PathLike[str] | Mapping[str, Any] | None = None, *
 
     config = Config.load(**options)
     if isinstance(cluster, str) and "://" in cluster:
+        _check_address(cluster)
         return Session(cluster, config)
     topology = default_topology() if cluster is None else load_topology(cluster)
     if cluster is None and not has_gpu_packages() and (gpus := find_gpus()):
@@ -83,6 +84,13 @@ def connect(cluster: str | os.PathLike[str] | Mapping[str, Any] | None = None, *
     except BaseException:
         local.close()
         raise
+
+
+def _check_address(address: str) -> None:
+    """Check what Dask would only complain of after its timeout."""
+    scheme, _, place = address.partition("://")
+    if scheme in ("tcp", "tls", "ws", "wss") and not place.rpartition(":")[2].isdigit():
+        raise ConfigurationError(f"the address {address} has no port: a scheduler's is {scheme}://HOST:8786, say")
 
 
 class Session:

@@ -185,6 +185,12 @@ def test_a_closed_session(data):
         query.collect()
 
 
+@pytest.mark.parametrize("address", ["tcp://foo", "tls://foo:", "tcp://[::1]"])
+def test_an_address_without_a_port_is_refused_at_once(address):
+    with pytest.raises(ConfigurationError, match="has no port"):
+        hq.connect(address)
+
+
 def test_unreachable_address():
     start = time.monotonic()
     with pytest.raises(ClusterUnreachable, match=r"no scheduler answered at tcp://127\.0\.0\.1:9 "):
