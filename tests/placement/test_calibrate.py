@@ -119,9 +119,10 @@ def test_a_device_that_is_not_used_is_tried_now_and_then(tpch_folder):
     with connect_in_process(cpu_chunk_rows=5_000) as session:
         session.register_folder(tpch_folder)
         query = session.sql("select sum(l_quantity) as s from lineitem")
+        slots = session._connection.slots()
         for _ in range(PROBE_EVERY):
-            assert not query._predict()[0].probe_due
+            assert not query._predict(slots)[0].probe_due
             query.collect(mode="cpu")
-        assert query._predict()[0].probe_due
+        assert query._predict(slots)[0].probe_due
         query.collect(mode="cop")
-        assert not query._predict()[0].probe_due
+        assert not query._predict(slots)[0].probe_due

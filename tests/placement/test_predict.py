@@ -135,15 +135,22 @@ def test_each_tpch_query_is_predicted_and_placed_quickly(session, number):
     import time
 
     query = session.sql(find_plan(f"tpch/q{number:02}").read_text())
-    query._predict()
+    query._predict(session._connection.slots())
     best = float("inf")
     for _ in range(3):
         start = time.process_time()  # of this process, for the machine may be busy
-        predictions = query._predict()
+        predictions = query._predict(session._connection.slots())
         decisions = decide(query._physical.stages, "auto", {"cpu": 2, "gpu": 1}, Config(), False, predictions)
         best = min(best, time.process_time() - start)
     assert best < 0.05
-    again = decide(query._physical.stages, "auto", {"cpu": 2, "gpu": 1}, Config(), False, query._predict())
+    again = decide(
+        query._physical.stages,
+        "auto",
+        {"cpu": 2, "gpu": 1},
+        Config(),
+        False,
+        query._predict(session._connection.slots()),
+    )
     assert [each.mode for each in again] == [each.mode for each in decisions]
     for prediction in predictions.values():
         assert all(0 < each.seconds < 60 for each in prediction.modes.values())
