@@ -136,6 +136,10 @@ class StageReport:
         Input rows from which the GPU is expected to be faster than the CPU; ``None``: it never is, or there is no GPU.
     started_s : float
         When it began, from the query's beginning.
+    retries : int
+        Times that a chunk was handed out again: it did not fit, or was lost with its worker.
+    read_again : int
+        Times that a chunk's files were read again after an input/output error.
     spans : list of Span
         Its tasks, at most ``MOST_SPANS``.
     """
@@ -155,6 +159,7 @@ class StageReport:
     cost_ratio: float | None = None
     devices: list[DeviceReport] = field(default_factory=list)
     retries: int = 0
+    read_again: int = 0
     fallbacks: list[Fallback] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from hybridq.placement.profile import Profile
     from hybridq.plan.nodes import Plan
     from hybridq.topology import Kind
+
+logger = logging.getLogger(__name__)
 
 WAIT_SECONDS = 0.2
 """How long a wait lasts before it looks for Ctrl-C again."""
@@ -375,9 +378,15 @@ class Query:
         )  # fmt: skip
 
     def _learn(self, report: Report) -> None:
-        """Take in what the chunks of a finished run took; where there is no choice there is nothing to learn."""
-        if any(each.predictions for each in report.stages):
-            self._session._know().learn(self._physical.stages, report)
+        """Take in what the chunks of a finished run took; where there is no choice there is nothing to learn.
+
+        The answer is there, whatever goes wrong here.
+        """
+        try:
+            if any(each.predictions for each in report.stages):
+                self._session._know().learn(self._physical.stages, report)
+        except Exception as error:
+            logger.warning("nothing was learned from a query: %s: %s", type(error).__name__, error)
 
     def submit(self, mode: str = "auto", strict: bool = False) -> Handle:
         """Start the query and return at once.

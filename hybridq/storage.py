@@ -29,11 +29,14 @@ class FileStamp:
         Bytes.
     mtime_ns : int
         Time of the last change in nanoseconds since 1970 (0 where the file system does not say).
+    etag : str
+        What an object store calls this content; empty where there is no such thing.
     """
 
     path: str
     size: int
     mtime_ns: int
+    etag: str = ""
 
 
 def is_url(path: str) -> bool:
@@ -73,8 +76,11 @@ def stamp(path: str) -> FileStamp:
     try:
         if is_url(path):
             filesystem, inner = _remote(path)
+            filesystem.invalidate_cache(inner)  # listings are kept, and would hide a change
             return _remote_stamp(path, filesystem.info(inner))
         status = Path(path).stat()
+    except FileNotFoundError as error:
+        raise DataError(f"cannot read {path}: it does not exist") from error
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
     return FileStamp(path, status.st_size, status.st_mtime_ns)
@@ -88,9 +94,16 @@ def check_unchanged(seen: FileStamp) -> None:
     DataError
         It is gone, or its size or time of change differ.
     """
-    now = stamp(seen.path)
+    try:
+        now = stamp(seen.path)
+    except DataError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            gone = f"{seen.path} has been removed since it was registered: restore it, or register the table again"
+            raise DataError(gone) from error
+        raise
     if now != seen:
-        raise DataError(f"{seen.path} has changed since it was registered: register the table again")
+        what = f"{seen.size} bytes then, {now.size} now" if now.size != seen.size else "written again since"
+        raise DataError(f"{seen.path} has changed since it was registered ({what}): register the table again")
 
 
 def find_parquet(source: str | os.PathLike[str]) -> list[str]:
@@ -194,7 +207,7 @@ def _remote_stamp(url: str, info: dict[str, Any]) -> FileStamp:
     changed = info.get("mtime") or info.get("LastModified") or info.get("last_modified") or info.get("created")
     seconds = changed.timestamp() if isinstance(changed, datetime.datetime) else changed
     mtime_ns = int(seconds * 1_000_000_000) if isinstance(seconds, int | float) else 0
-    return FileStamp(url, int(info.get("size") or 0), mtime_ns)
+    return FileStamp(url, int(info.get("size") or 0), mtime_ns, str(info.get("ETag") or info.get("etag") or ""))
 
 
 def _find_remote(url: str) -> list[str]:

@@ -213,7 +213,7 @@ def test_footers_are_read_once_until_the_file_changes(tmp_path: Path, monkeypatc
     with pytest.raises(DataError, match="has changed since it was registered"):
         storage.check_unchanged(stamp)
     path.unlink()
-    with pytest.raises(DataError, match="cannot read"):
+    with pytest.raises(DataError, match="has been removed since it was registered"):
         storage.check_unchanged(stamp)
 
 

@@ -19,7 +19,7 @@ ALLOWED = {
     "frontend": {"plan"},
     "engines": {"plan.expressions", "plan.functions", "plan.aggregates", "plan.windows", "storage"},
     "merge": {"engines", "physical.pipeline", "plan.expressions", "plan.nodes"},
-    "physical": {"plan", "catalog"},
+    "physical": {"plan", "catalog", "storage"},
     "placement": {
         "physical",
         "report",
@@ -39,6 +39,7 @@ ALLOWED = {
         "plan.expressions",
         "plan.nodes",
         "report",
+        "storage",
         "topology",
         "testing.simulated",
     },

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from hybridq.dispatch.memory import check_build
 from hybridq.dispatch.merging import merge_tables
+from hybridq.dispatch.reading import read_unchanged
 from hybridq.dispatch.worker import BUILD_SIDES
 from hybridq.engines.protocol import BuildSide, Engine, Frame, ReadColumn, ReadRequest
 from hybridq.merge.grouping_sets import into_sets
@@ -44,10 +45,19 @@ SECTIONS = ("read", "build", "probe", "compute", "sink")
 
 @dataclass(slots=True)
 class Clock:
-    """Seconds spent in each section."""
+    """Seconds spent in each section.
+
+    Attributes
+    ----------
+    current : str
+        The section that was entered last.
+    read_again : int
+        Times that files were read once more after an error.
+    """
 
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(SECTIONS, 0.0))
     current: str = ""
+    read_again: int = 0
 
     @contextmanager
     def section(self, name: str) -> Iterator[None]:
@@ -142,7 +152,7 @@ def _flow(
         if isinstance(pipeline.source, StageSource):
             frame = engine.from_arrow(inputs[pipeline.source.stage])
         else:
-            frame = _read(engine, pipeline.source, units, hot)
+            frame = _read(engine, pipeline.source, units, hot, clock)
     return _steps(engine, pipeline.steps, frame, builds, clock)
 
 
@@ -178,12 +188,17 @@ def _pieces(engine: Engine, step: ProbeStep, frame: Frame, build: BuildSide) -> 
     return min(max(-(-pairs // step.most_pairs), 1), frame.rows)
 
 
-def _read(engine: Engine, source: TableSource, units: Units | None, hot: Mapping[str, frozenset[str]]) -> Frame:
+def _read(
+    engine: Engine, source: TableSource, units: Units | None, hot: Mapping[str, frozenset[str]], clock: Clock
+) -> Frame:
     columns = tuple(ReadColumn(column.name, column.source, column.type) for column in source.columns)
     if isinstance(units, ParquetUnits) and units.files:
         kept = hot.get(source.table, frozenset())
         keep = tuple(column.source for column in columns if column.source in kept)
-        return engine.read(ReadRequest(units.files, columns, source.predicate, source.output, units.bounds, keep))
+        request = ReadRequest(units.files, columns, source.predicate, source.output, units.bounds, keep)
+        frame, again = read_unchanged(lambda: engine.read(request), units.stamps)
+        clock.read_again += again
+        return frame
     if isinstance(units, MemoryUnits):
         table = _renamed(units.table, columns)
     else:

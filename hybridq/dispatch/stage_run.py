@@ -276,6 +276,7 @@ class StageRun:
         device.chunks += 1
         device.rows += source_rows(state.chunk)
         device.bytes_read += int(event["bytes_read"])
+        self.report.read_again += int(event.get("read_again", 0))
         device.predicted_bytes = max(device.predicted_bytes, int(event.get("predicted_bytes", 0)))
         device.peak_bytes = max(device.peak_bytes, int(event.get("peak_bytes", 0)))
         device.cached_bytes = int(event.get("cached_bytes", 0))

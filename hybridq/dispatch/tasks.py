@@ -159,6 +159,7 @@ def compute_chunk(
         event |= {"outcome": "out of memory", "rows": 0, "bytes": 0, "wanted": result.wanted, "free": result.free}
         event |= {"message": result.message, "section": clock.current}
     event["bytes_read"] = max(chunk.bytes - saved, 0)
+    event["read_again"] = clock.read_again
     event["seconds"] = {**clock.seconds, "total": time.perf_counter() - start}
     if account is not None:
         event["seconds"]["wait"] = start - asked

@@ -41,7 +41,8 @@ def _explained(path: str) -> Iterator[None]:
     try:
         yield
     except (OSError, EOFError, pa.ArrowException) as error:
-        raise DataError(f"cannot read {path}: it is missing, damaged or no Parquet file ({error})") from error
+        detail = (str(error).splitlines() or [type(error).__name__])[0]
+        raise DataError(f"cannot read {path}: it is missing, damaged or no Parquet file ({detail})") from error
 
 
 def read_frame(request: ReadRequest) -> CpuFrame:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from hybridq.plan.expressions import AggregateCall, Expression, NamedExpression, SortKey
 from hybridq.plan.nodes import GroupingSets, JoinKind, ScanColumn
 from hybridq.plan.windows import WindowCall
+from hybridq.storage import FileStamp
 from hybridq.types import Schema
 
 # --- input ---------------------------------------------------------------------------------------------------------
@@ -31,12 +32,15 @@ class ParquetUnits:
     bounds : tuple of (source column, minimum, maximum)
         Value ranges from statistics, for columns where every row group has them. Integers for integer columns,
         ``decimal.Decimal`` for decimals, ``datetime.date`` for dates.
+    stamps : tuple of FileStamp
+        The files as they were when the chunk was planned; what has changed since is not read.
     """
 
     files: tuple[tuple[str, tuple[int, ...]], ...]
     rows: int
     bytes: int
     bounds: tuple[tuple[str, object, object], ...] = ()
+    stamps: tuple[FileStamp, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

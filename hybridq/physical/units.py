@@ -55,8 +55,9 @@ def group_units(units: Sequence[Unit], source: TableSource) -> Units:
         (path, tuple(unit.row_group for unit in group))
         for path, group in itertools.groupby(parquet, key=lambda unit: unit.path)
     ]
+    stamps = tuple(dict.fromkeys(unit.stamp for unit in parquet))
     size = sum(unit.column_bytes(column.source) for unit in parquet for column in source.columns)
-    return ParquetUnits(tuple(by_file), sum(unit.rows for unit in parquet), size, _bounds(parquet, source))
+    return ParquetUnits(tuple(by_file), sum(unit.rows for unit in parquet), size, _bounds(parquet, source), stamps)
 
 
 def decoded_bytes(units: Units, source: TableSource) -> int:

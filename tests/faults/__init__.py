@@ -1,0 +1,1 @@
+"""Breaks things while queries run: files, workers, schedulers, disks, answers that are too large."""
