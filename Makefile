@@ -28,7 +28,7 @@ demo: $(READY)
 	$(BIN)/hybridq demo $(ARGS)
 
 test: $(READY)
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadscope $(ARGS)
 
 lint: $(READY)
 	$(BIN)/ruff check .

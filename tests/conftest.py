@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import settings
 
 from hybridq.session import Session, connect
 from hybridq.testing import tpch
@@ -12,6 +14,11 @@ from hybridq.testing import tpch
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+# The same examples every time, so that a change is judged by what it changes; HYPOTHESIS_PROFILE=explore looks further.
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.register_profile("explore", print_blob=True, deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 
 def simulated_cluster(cpu_workers: int, gpu_workers: int) -> dict[str, Any]:

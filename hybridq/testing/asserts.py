@@ -16,6 +16,7 @@ import pyarrow as pa
 from hybridq.types import normalize
 
 Row = tuple[Any, ...]
+Tolerance = tuple[float, float]  # relative, absolute
 
 RELATIVE_TOLERANCE = 1e-12
 
@@ -27,6 +28,7 @@ def assert_same_answer(
     order_by: Sequence[str | int] = (),
     unlimited: pa.Table | None = None,
     relative_tolerance: float = RELATIVE_TOLERANCE,
+    absolute_tolerance: float = 0.0,
     check_names: bool = True,
 ) -> None:
     """Raise ``AssertionError`` unless two answers to one query are the same.
@@ -48,9 +50,12 @@ def assert_same_answer(
         The right answer to the query without its LIMIT.
     relative_tolerance : float
         Largest relative difference of two equal floating-point numbers.
+    absolute_tolerance : float
+        Largest difference of two equal floating-point numbers, for what cancels to nearly zero.
     check_names : bool
         Compare column names too.
     """
+    tolerance = (relative_tolerance, absolute_tolerance)
     _check_schema(actual, expected, check_names)
     if actual.num_rows != expected.num_rows:
         raise AssertionError(f"expected {expected.num_rows} rows, got {actual.num_rows}{_difference(actual, expected)}")
@@ -59,19 +64,19 @@ def assert_same_answer(
     got, want = _rows(actual), _rows(expected)
     for number, (left, right) in enumerate(zip(got, want, strict=True)):
         for key in keys:
-            if not _equal(left[key], right[key], relative_tolerance):
+            if not _equal(left[key], right[key], tolerance):
                 raise AssertionError(
                     f"row {number} is out of order or wrong: column {names[key]!r} is {left[key]!r}, "
                     f"expected {right[key]!r}\n  actual   {left}\n  expected {right}"
                 )
-    runs = list(_runs(want, keys, relative_tolerance))
+    runs = list(_runs(want, keys, tolerance))
     for start, end in runs:
         if unlimited is not None and (start == 0 or end == len(want)):
             edge = want[start]
-            allowed = [row for row in _rows(unlimited) if _equal_on(row, edge, keys, relative_tolerance)]
-            _check_subset(got[start:end], allowed, names, relative_tolerance)
+            allowed = [row for row in _rows(unlimited) if _equal_on(row, edge, keys, tolerance)]
+            _check_subset(got[start:end], allowed, names, tolerance)
         else:
-            _check_multiset(got[start:end], want[start:end], start, names, relative_tolerance)
+            _check_multiset(got[start:end], want[start:end], start, names, tolerance)
 
 
 def _check_schema(actual: pa.Table, expected: pa.Table, check_names: bool) -> None:
@@ -91,11 +96,11 @@ def _rows(table: pa.Table) -> list[Row]:
     return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 
-def _equal(left: Any, right: Any, tolerance: float) -> bool:
+def _equal(left: Any, right: Any, tolerance: Tolerance) -> bool:
     if isinstance(left, float) and isinstance(right, float):
         if math.isnan(left) or math.isnan(right):
             return math.isnan(left) and math.isnan(right)
-        return left == right or math.isclose(left, right, rel_tol=tolerance, abs_tol=0.0)
+        return left == right or math.isclose(left, right, rel_tol=tolerance[0], abs_tol=tolerance[1])
     if left is None or right is None:
         return left is None and right is None
     if isinstance(left, list) and isinstance(right, list):
@@ -105,11 +110,11 @@ def _equal(left: Any, right: Any, tolerance: float) -> bool:
     return bool(left == right)
 
 
-def _equal_on(left: Row, right: Row, keys: Sequence[int], tolerance: float) -> bool:
+def _equal_on(left: Row, right: Row, keys: Sequence[int], tolerance: Tolerance) -> bool:
     return all(_equal(left[key], right[key], tolerance) for key in keys)
 
 
-def _runs(rows: Sequence[Row], keys: Sequence[int], tolerance: float) -> Iterator[tuple[int, int]]:
+def _runs(rows: Sequence[Row], keys: Sequence[int], tolerance: Tolerance) -> Iterator[tuple[int, int]]:
     start = 0
     for position in range(1, len(rows) + 1):
         if position == len(rows) or not _equal_on(rows[position], rows[start], keys, tolerance):
@@ -136,7 +141,9 @@ def _sorted(rows: Sequence[Row]) -> list[Row]:
     return sorted(rows, key=key)
 
 
-def _check_multiset(got: Sequence[Row], want: Sequence[Row], start: int, names: list[str], tolerance: float) -> None:
+def _check_multiset(
+    got: Sequence[Row], want: Sequence[Row], start: int, names: list[str], tolerance: Tolerance
+) -> None:
     for number, (left, right) in enumerate(zip(_sorted(got), _sorted(want), strict=True)):
         for column, (value, wanted) in enumerate(zip(left, right, strict=True)):
             if not _equal(value, wanted, tolerance):
@@ -151,7 +158,7 @@ def _check_multiset(got: Sequence[Row], want: Sequence[Row], start: int, names: 
                 )
 
 
-def _check_subset(got: Sequence[Row], allowed: Sequence[Row], names: list[str], tolerance: float) -> None:
+def _check_subset(got: Sequence[Row], allowed: Sequence[Row], names: list[str], tolerance: Tolerance) -> None:
     columns = range(len(names))
     left = list(allowed)
     for row in got:
