@@ -31,10 +31,13 @@ class Config:
         Size past which a build side is never broadcast.
     join_bytes : int
         Estimated size of a join's output past which a chunk's rows are joined piece by piece.
+    result_bytes : int
+        Size past which an answer is not fetched; 0: what this process can still get.
     connect_timeout : float
         Seconds to wait for a scheduler and its workers.
     stall_timeout : float
-        Seconds without any worker of a needed kind after which a query fails.
+        Seconds without any worker of a needed kind after which a query fails; also seconds without a sign of life
+        after which a worker, or the scheduler, is given up.
     """
 
     cpu_chunk_rows: int = 2_000_000
@@ -44,6 +47,7 @@ class Config:
     broadcast_bytes: int = 64 * 2**20
     broadcast_limit_bytes: int = 1024 * 2**20
     join_bytes: int = 256 * 2**20
+    result_bytes: int = 0
     connect_timeout: float = 8.0
     stall_timeout: float = 30.0
 
@@ -54,7 +58,8 @@ class Config:
         Raises
         ------
         ConfigurationError
-            An option is unknown, or a value is not a positive number (zero is allowed for ``chunk_units``).
+            An option is unknown, or a value is not a positive number (zero is allowed for ``chunk_units`` and
+            ``result_bytes``).
         """
         known: dict[str, Callable[[Any], Any]] = {field.name: type(field.default) for field in fields(cls)}
         for name in options:
@@ -70,7 +75,7 @@ class Config:
                 values[name] = kind(raw)
             except (TypeError, ValueError):
                 raise ConfigurationError(f"option {name} ({variable}) must be a number, not {raw!r}") from None
-            if not (values[name] > 0 or (values[name] == 0 and name == "chunk_units")):
+            if not (values[name] > 0 or (values[name] == 0 and name in ("chunk_units", "result_bytes"))):
                 raise ConfigurationError(f"option {name} ({variable}) must be positive, not {raw!r}")
         return cls(**values)
 

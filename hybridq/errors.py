@@ -108,6 +108,24 @@ class DeviceOutOfMemory(ExecutionError):
         return type(self), (str(self), self.wanted, self.free)
 
 
+class ResultTooLarge(ExecutionError):
+    """The client cannot hold the answer.
+
+    Attributes
+    ----------
+    wanted, free : int
+        Bytes of the answer, and bytes that it may have.
+    """
+
+    def __init__(self, message: str, wanted: int = 0, free: int = 0) -> None:
+        super().__init__(message)
+        self.wanted = wanted
+        self.free = free
+
+    def __reduce__(self) -> tuple[type[ResultTooLarge], tuple[str, int, int]]:
+        return type(self), (str(self), self.wanted, self.free)
+
+
 class FallbackForbidden(ExecutionError):
     """A chunk would have moved to another device although ``strict`` was asked for."""
 

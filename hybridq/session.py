@@ -120,7 +120,7 @@ class Session:
         if connection is None:
             from hybridq.dispatch.connection import Connection
 
-            connection = Connection(address, config.connect_timeout, direct=cluster is not None)
+            connection = Connection(address, config.connect_timeout, cluster is not None, config.stall_timeout)
         self._connection = connection
         self._catalog = Catalog()
         self._hot: HotColumns | None = None

@@ -7,8 +7,9 @@ import time
 import uuid
 from typing import Any, Protocol
 
-from hybridq.dispatch.devices import RESOURCES, Device, Roster, require_devices, slots, workers_of
+from hybridq.dispatch.devices import RESOURCES, Device, require_devices, slots
 from hybridq.dispatch.executor import DaskExecutor, EventRouter, Executor
+from hybridq.dispatch.roster import Roster, workers_of
 from hybridq.errors import ClusterUnreachable, DeviceUnavailable, WorkersLost
 from hybridq.placement.calibrate import ClusterMeasurements
 from hybridq.topology import Kind
@@ -69,6 +70,8 @@ class Connection:
         Seconds to wait for an answer.
     direct : bool
         Workers' addresses can be reached from here.
+    patience : float
+        Seconds without a sign of life after which a worker, or the scheduler, is given up.
 
     Raises
     ------
@@ -80,7 +83,7 @@ class Connection:
 
     keeps_profiles = True
 
-    def __init__(self, address: str, timeout: float, direct: bool) -> None:
+    def __init__(self, address: str, timeout: float, direct: bool, patience: float = 30.0) -> None:
         import distributed
 
         make: Any = distributed.Client
@@ -98,8 +101,8 @@ class Connection:
         if hasattr(sender, "interval"):
             sender.interval = SEND_INTERVAL
         try:
-            self._roster = Roster(self._client)
-            require_devices(self._roster.refresh(), address, len(workers_of(self._client)))
+            self._roster = Roster(self._client, patience)
+            require_devices(self._roster.refresh(), address, len(workers_of(self._client, patience)))
             self._router = EventRouter(self._client, f"hybridq-{uuid.uuid4().hex}")
         except BaseException:
             self.close()

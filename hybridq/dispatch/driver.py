@@ -8,6 +8,7 @@ size and its device, when one has finished.
 from __future__ import annotations
 
 import queue
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,9 +20,10 @@ from hybridq.catalog import Catalog
 from hybridq.config import Config, HotColumns
 from hybridq.dispatch.devices import Device, slots
 from hybridq.dispatch.executor import CancelRequested, Event, Executor, Failed, Finished, Message, Vanished
-from hybridq.dispatch.memory import GIVE_UP_AFTER, check_gathered, remedy, rows_that_fit
+from hybridq.dispatch.memory import GIVE_UP_AFTER, check_answer, check_gathered, remedy, rows_that_fit
 from hybridq.dispatch.progress import KindProgress, Progress
 from hybridq.dispatch.stage_run import ChunkState, StageRun, source_rows
+from hybridq.dispatch.stalls import StallWatch
 from hybridq.dispatch.tasks import MergeTask
 from hybridq.errors import (
     DeviceOutOfMemory,
@@ -91,12 +93,13 @@ class Driver:
         self._strict = strict
         self._hot = hot
         self._origin = time.perf_counter()
+        self._stop = threading.Event()
         self._events: dict[str, Mapping[str, Any]] = {}
         self._finished: dict[str, float] = {}
         self._devices: list[Device] = []
         self._gpu_deaths = 0
         self._gpus_seen: set[str] = set()
-        self._missing_since: dict[Kind, float] = {}
+        self._stalls = StallWatch(config.stall_timeout)
         self._generation = 0
         self._needed_by = {
             stage.id: [other.id for other in plan.stages if stage.id in other.dependencies] for stage in plan.stages
@@ -160,15 +163,15 @@ class Driver:
                     self._look_for_workers()
                     self._look_for_overdue()
                     checked = time.monotonic()
-            output = self._runs[self._last].output
-            if output is None:
-                raise RuntimeError("a finished stage has no output")
-            return self._executor.fetch(output)
+            last = self._runs[self._last]
+            check_answer(last.report.output_rows, last.output_bytes, self._config.result_bytes)
+            return self._executor.fetch(self._output(self._last), self._stop.is_set)
         finally:
             self._clean_up()
 
     def cancel(self) -> None:
         """Ask the query to stop; ``run`` then raises ``QueryCancelled``. May be called from any thread."""
+        self._stop.set()
         self._executor.messages.put(CancelRequested())
 
     def progress(self) -> Progress:
@@ -270,7 +273,7 @@ class Driver:
         return sum(state.kind == kind for run in self._runs.values() for state in run.running.values())
 
     def _subquery_value(self, stage: int) -> Any:
-        return value_of(self._executor.fetch(self._output(stage)), self._runs[stage].stage.title)
+        return value_of(self._executor.fetch(self._output(stage), self._stop.is_set), self._runs[stage].stage.title)
 
     def _output(self, stage: int) -> str:
         output = self._runs[stage].output
@@ -496,7 +499,7 @@ class Driver:
                 run.policy.withdraw("gpu", unless_last=True)  # a device that dies twice is out for the query
         if "gpu" not in available and any(device.kind == "gpu" for device in gone):
             self._leave_gpu(there)
-        self._check_stall(available)
+        self._stalls.check(self._needed_kinds(), devices)
 
     def _leave_gpu(self, there: set[str]) -> None:
         """The last GPU worker is gone: what it had, running or finished, is done again on the CPU."""
@@ -537,8 +540,8 @@ class Driver:
                 each.stage, decision, self._policy(decision), prefix, each.report, origin=self._origin
             )
 
-    def _check_stall(self, available: Mapping[Kind, int]) -> None:
-        """Give up when a kind of worker that is needed has been missing for too long."""
+    def _needed_kinds(self) -> set[Kind]:
+        """Return the kinds of worker without which the query does not get on."""
         needed: set[Kind] = set()
         for run in self._runs.values():
             if run.status != "running":
@@ -547,14 +550,7 @@ class Driver:
             needed |= {merging.kind for merging in run.merging.values()}
             if not run.exhausted and not run.policy.active:
                 needed |= set(run.decision.kinds)
-        now = time.monotonic()
-        self._missing_since = {kind: self._missing_since.get(kind, now) for kind in needed if not available.get(kind)}
-        for kind, since in self._missing_since.items():
-            if now - since >= self._config.stall_timeout:
-                raise WorkersLost(
-                    f"no {kind.upper()} worker for {self._config.stall_timeout:g} s, and the query needs one: start "
-                    "one again, or raise stall_timeout"
-                )
+        return needed
 
 
 def _lost(state: ChunkState | None, there: set[str]) -> bool:

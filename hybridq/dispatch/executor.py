@@ -5,25 +5,38 @@ The driver's logic is in ``hybridq.dispatch.driver`` and knows nothing of Dask; 
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
 import logging
 import queue
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
 
-from hybridq.dispatch.devices import RESOURCES, Device, Roster
+from hybridq.dispatch.asking import tell
+from hybridq.dispatch.devices import RESOURCES, Device
 from hybridq.dispatch.memory import compact
+from hybridq.dispatch.roster import Roster
 from hybridq.dispatch.tasks import ChunkTask, MergeTask, merge_parts, run_chunk
-from hybridq.errors import WorkersLost
+from hybridq.errors import ClusterUnreachable, HybridqError, QueryCancelled, WorkersLost
 from hybridq.topology import Kind
 
 logger = logging.getLogger(__name__)
 
 SHARE_TIMEOUT = 30.0
 """Seconds after which a query goes on without having copied build sides to all workers."""
+
+SCATTER_SECONDS = 120.0
+"""Seconds that handing a table over to a worker may take."""
+
+CANCEL_SECONDS = 5.0
+"""Seconds that the scheduler may take to confirm that tasks are given up."""
+
+FETCH_POLL_SECONDS = 0.5
+"""How often, while a value is fetched, it is looked after the workers, and whether somebody wants to stop."""
 
 INLINE_BYTES = 64 * 1024
 """A table up to this size travels inside its task; a larger one is handed to the workers first."""
@@ -86,8 +99,8 @@ class Executor(Protocol):
     def share(self, keys: Sequence[str], devices: Sequence[Device]) -> None:
         """Copy earlier tasks' values to devices, so that any of them is as near as another to work that needs them."""
 
-    def fetch(self, key: str) -> pa.Table:
-        """Return a task's value."""
+    def fetch(self, key: str, stop: Callable[[], bool] = lambda: False) -> pa.Table:
+        """Return a task's value; raise ``QueryCancelled`` once ``stop`` says so."""
 
     def release(self, keys: Sequence[str]) -> None:
         """Forget values that are no longer needed."""
@@ -153,8 +166,8 @@ class DaskExecutor:
         self.messages = router.open(query)
 
     def devices(self) -> list[Device]:
-        """Return the usable devices that are there now."""
-        return self._roster.refresh()
+        """Return the usable devices that are there now; one that has just joined may come a little later."""
+        return self._roster.refresh(wait=False)
 
     def run_chunk(
         self, task: ChunkTask, memory: Sequence[pa.Table], inputs: Sequence[str], kind: Kind, priority: int
@@ -192,7 +205,14 @@ class DaskExecutor:
     def _handed_over(self, key: str, table: pa.Table) -> Any:
         if table.nbytes <= INLINE_BYTES:
             return compact(table)
-        future = self._client.scatter(table, direct=self._direct, hash=False)
+        try:
+            future = self._client.sync(
+                self._client._scatter, table, direct=self._direct, hash=False, callback_timeout=SCATTER_SECONDS
+            )
+        except TimeoutError:
+            raise WorkersLost(f"no worker took a table of {table.nbytes} bytes within {SCATTER_SECONDS:g} s") from None
+        except OSError as error:
+            raise WorkersLost(f"no worker took a table of {table.nbytes} bytes: {error}") from error
         self._scattered.setdefault(key, []).append(future)
         return future
 
@@ -205,9 +225,47 @@ class DaskExecutor:
         else:
             self.messages.put(Finished(key))
 
-    def fetch(self, key: str) -> pa.Table:
-        """Return a task's value."""
-        return self._client.gather(self._futures[key], direct=self._direct)
+    def fetch(self, key: str, stop: Callable[[], bool] = lambda: False) -> pa.Table:
+        """Return a task's value, however often workers that have it are lost.
+
+        Raises
+        ------
+        QueryCancelled
+            ``stop`` says so.
+        ClusterUnreachable
+            The scheduler, or the connection to it, is lost.
+        """
+        while True:
+            given_up = self._roster.given_up
+            pending = asyncio.run_coroutine_threadsafe(
+                self._client._gather(self._futures[key], direct=self._direct), self._client.loop.asyncio_loop
+            )
+            try:
+                # A worker that is given up may keep its connection open without ever answering.
+                while self._roster.given_up <= given_up:
+                    if stop():
+                        raise QueryCancelled("the query was cancelled")
+                    done, _ = concurrent.futures.wait([pending], FETCH_POLL_SECONDS)
+                    if done:
+                        break
+                    self._roster.refresh(wait=False)
+                else:
+                    continue
+                return pending.result()
+            except (OSError, concurrent.futures.CancelledError, asyncio.CancelledError) as error:
+                self._roster.refresh(wait=False)  # raises if the scheduler is gone
+                if self._futures[key].cancelled():
+                    raise ClusterUnreachable(
+                        "the connection to the scheduler was lost, and a result with it"
+                    ) from error
+                logger.info("fetching %s once more: %r", key, error)
+            except HybridqError:
+                raise
+            except Exception as error:  # it was lost, computed again, and that failed
+                failure = _failure(key, error)
+                raise failure.error if isinstance(failure, Failed) else error from error
+            finally:
+                pending.cancel()
 
     def release(self, keys: Sequence[str]) -> None:
         """Forget values that are no longer needed."""
@@ -223,7 +281,7 @@ class DaskExecutor:
         futures = [self._futures[key] for key in keys if key in self._futures]
         futures += [table for key in keys for table in self._scattered.get(key, ())]
         if futures:
-            self._client.cancel(futures, force=True)
+            tell(self._client, self._client._cancel, futures, force=True, timeout=CANCEL_SECONDS)
         self.release(keys)
 
 

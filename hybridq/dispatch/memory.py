@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from hybridq.dispatch.devices import Device
 from hybridq.engines.account import DeviceAccount
-from hybridq.errors import DeviceOutOfMemory, ExecutionError
+from hybridq.errors import DeviceOutOfMemory, ExecutionError, ResultTooLarge
 from hybridq.physical.pipeline import Chunk, FinishWindow, Stage
 from hybridq.topology import Kind
 
@@ -93,6 +93,35 @@ def check_gathered(stage: Stage, size: int, devices: Iterable[Device]) -> None:
             f"stage {stage.id} ({stage.title}): window functions need all {size / 2**20:.0f} MiB of their input on one"
             f" worker, about {needed / 2**20:.0f} MiB with what they compute, one has {min(limits) / 2**20:.0f} MiB:"
             " filter or aggregate first, select fewer columns, or start workers with more memory"
+        )
+
+
+def check_answer(rows: int, size: int, limit: int) -> None:
+    """Check that the client can hold an answer before it is sent.
+
+    Parameters
+    ----------
+    rows, size : int
+        Of the answer; bytes.
+    limit : int
+        Bytes that it may have; 0: as much as this process can still get.
+
+    Raises
+    ------
+    ResultTooLarge
+        It cannot.
+    """
+    if not limit:
+        from distributed.system import MEMORY_LIMIT
+        from psutil import Process, virtual_memory
+
+        limit = max(min(virtual_memory().available, MEMORY_LIMIT - Process().memory_info().rss), 0)
+    if size > limit:
+        raise ResultTooLarge(
+            f"the answer of {rows:,} rows takes {size:,} bytes, and the client may hold {limit:,}: select fewer rows "
+            "or columns, aggregate, add LIMIT, or raise result_bytes (HYBRIDQ_RESULT_BYTES) if there is memory for it",
+            size,
+            limit,
         )
 
 

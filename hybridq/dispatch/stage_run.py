@@ -117,6 +117,8 @@ class StageRun:
         ``waiting`` for its dependencies, ``running`` or ``done``.
     output : str or None
         Key of the stage's output, once it is done.
+    output_bytes : int
+        Its size in memory.
     breadth : float
         Rows that a chunk reads for each row of its source: more than one where build sides are aligned.
     origin : float
@@ -137,6 +139,7 @@ class StageRun:
     parts: list[Part] = field(default_factory=list)
     merging: dict[str, Merging] = field(default_factory=dict)
     output: str | None = None
+    output_bytes: int = 0
     output_state: ChunkState | None = None
     stopped_early: bool = False
     rows_done: int = 0
@@ -251,6 +254,7 @@ class StageRun:
         self._record(state, event)
         if state.complete:
             self.output, self.output_state = state.key, state
+            self.output_bytes = int(event["bytes"])
             self.report.output_rows = int(event["rows"])
             return
         part = Part(state.chunk.order, state.key, int(event["rows"]), rows, int(event["bytes"]), state)
@@ -353,7 +357,7 @@ class StageRun:
         self.report.merge_s += event["seconds"]["total"]
         self._add_span("merge", 0, merging.kind, int(event["rows"]), event)
         if merging.last:
-            self.output = key
+            self.output, self.output_bytes = key, int(event.get("bytes", 0))
             self.report.output_rows = int(event["rows"])
         else:
             total = sum(part.source_rows for part in merging.parts)

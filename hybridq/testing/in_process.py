@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -78,7 +78,7 @@ class InProcessExecutor:
         self.messages.put(Event({**event, "query": query, "key": key, "device": kind, "address": f"here/{kind}"}))
         self.messages.put(Finished(key))
 
-    def fetch(self, key: str) -> pa.Table:
+    def fetch(self, key: str, stop: Callable[[], bool] = lambda: False) -> pa.Table:
         """Return a task's value."""
         return self._values[key]
 

@@ -122,7 +122,7 @@ class FakeExecutor:
         self.messages.put(Event({**event, "query": task.query, "key": task.key}))
         self.messages.put(Finished(task.key))
 
-    def fetch(self, key: str) -> pa.Table:
+    def fetch(self, key: str, stop: Callable[[], bool] = lambda: False) -> pa.Table:
         assert key not in self.released
         return self.values[key]
 

@@ -1,8 +1,14 @@
 from __future__ import annotations
 
+import itertools
+import time
+
 import pytest
 
-from hybridq.dispatch.devices import Roster, require_devices, slots
+from hybridq.dispatch import asking
+from hybridq.dispatch import roster as roster_module
+from hybridq.dispatch.devices import require_devices, slots
+from hybridq.dispatch.roster import Roster
 from hybridq.errors import ClusterUnreachable, DeviceUnavailable
 
 
@@ -10,14 +16,15 @@ class Client:
     """A Dask client that knows some workers."""
 
     def __init__(self, workers, answers):
-        self.workers, self.answers, self.asked = workers, answers, []
+        self.workers, self.answers, self.asked, self.restarted = workers, answers, [], []
 
     @property
     def scheduler(self):
         return self
 
-    def sync(self, function, **arguments):
-        return function(**arguments)
+    def sync(self, function, *arguments, callback_timeout, **keywords):
+        assert callback_timeout > 0, "nothing may wait for ever"
+        return function(*arguments, **keywords)
 
     def identity(self, n_workers):
         assert n_workers == -1
@@ -25,7 +32,10 @@ class Client:
             raise OSError("connection lost")
         return {"workers": self.workers}
 
-    def run(self, function, workers, on_error):
+    def restart_workers(self, workers, wait_for_workers, on_error, stimulus_id):
+        self.restarted += workers
+
+    def _run(self, function, workers, on_error):
         self.asked += workers
         return {address: self.answers[address] for address in workers if address in self.answers}
 
@@ -52,7 +62,7 @@ def test_workers_are_told_apart_and_asked_once():
     workers["c"] = info("cpu-1", CPU=1)
     client.answers["c"] = answer()
     assert [each.worker for each in roster.refresh()] == ["cpu-0", "cpu-1"]
-    assert client.asked == ["a", "b", "c"]
+    assert sorted(client.asked) == ["a", "b", "c"]
 
 
 def test_workers_that_cannot_be_used_are_named():
@@ -77,6 +87,61 @@ def test_a_worker_that_has_just_gone_is_asked_again():
     assert roster.refresh() == []
     client.answers["a"] = answer()
     assert [each.worker for each in roster.refresh()] == ["cpu-0"]
+
+
+def test_a_worker_that_joins_is_there_the_next_time_where_nobody_waits():
+    client = Client({"a": info("cpu-0", CPU=1)}, {"a": answer()})
+    roster = Roster(client)
+    deadline = time.monotonic() + 5
+    while not (found := roster.refresh(wait=False)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert [each.worker for each in found] == ["cpu-0"]
+    assert client.asked == ["a"]
+
+
+@pytest.mark.parametrize("trouble", [{}, {"status": "paused", "last_seen": None}])
+def test_a_worker_without_a_sign_of_life_is_given_up_and_restarted(trouble, monkeypatch):
+    monkeypatch.setattr(roster_module, "SILENCE_SECONDS", 0.05)
+    clock = itertools.count()
+    workers = {"a": info("cpu-0", CPU=1) | {"last_seen": 7.0} | trouble, "b": info("cpu-1", CPU=1)}
+    client = Client(workers, {"a": answer(), "b": answer()})
+    roster = Roster(client, patience=0.05)
+    for _ in range(2):
+        workers["a"]["last_seen"] = next(clock)  # full and idle is no sign of life
+        workers["b"]["last_seen"] = next(clock)
+        if not trouble:
+            workers["a"]["last_seen"] = 7.0
+        assert [each.worker for each in roster.refresh()] == ["cpu-0", "cpu-1"]
+    time.sleep(0.2)
+    workers["b"]["last_seen"] = next(clock)
+    assert [each.worker for each in roster.refresh()] == ["cpu-1"]
+    roster.refresh()
+    deadline = time.monotonic() + 5
+    while not client.restarted and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert client.restarted == ["a"]
+    del workers["a"]  # the scheduler has dropped it
+    roster.refresh()
+    assert roster.given_up == 0
+
+
+def test_a_scheduler_that_is_paused_is_asked_again_and_then_given_up(monkeypatch):
+    monkeypatch.setattr(asking, "ATTEMPT_SECONDS", 0.02)
+    client = Client({"a": info("cpu-0", CPU=1)}, {"a": answer()})
+    asked = []
+
+    def sync(function, *arguments, callback_timeout, **keywords):
+        asked.append(callback_timeout)
+        time.sleep(callback_timeout)
+        raise TimeoutError
+
+    monkeypatch.setattr(client, "sync", sync)
+    with pytest.raises(ClusterUnreachable, match=r"has not answered for 0\.1 s"):
+        Roster(client, patience=0.1).refresh()
+    assert 2 <= len(asked) <= 8
+    client.status = "closed"
+    with pytest.raises(ClusterUnreachable, match="connection is lost"):
+        Roster(client, patience=10).refresh()
 
 
 def test_no_scheduler_and_no_workers():
