@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
 import uuid
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
+from hybridq.answers import Handle, Result
 from hybridq.config import Config, HotColumns, cache_folder
 from hybridq.errors import ClusterUnreachable, ConfigurationError, ExecutionError, QueryCancelled, RequestError
 from hybridq.report import Report
 
 if TYPE_CHECKING:
-    import pandas as pd
     import pyarrow as pa
 
     from hybridq.deploy import LocalCluster
     from hybridq.dispatch.connection import ConnectionProtocol
     from hybridq.dispatch.devices import Device
-    from hybridq.dispatch.driver import Driver
-    from hybridq.dispatch.progress import Progress
     from hybridq.explain import Explanation
     from hybridq.physical.stages import PhysicalPlan
     from hybridq.placement.placer import Placer
@@ -34,9 +31,6 @@ if TYPE_CHECKING:
     from hybridq.topology import Kind
 
 logger = logging.getLogger(__name__)
-
-WAIT_SECONDS = 0.2
-"""How long a wait lasts before it looks for Ctrl-C again."""
 
 CANCEL_SECONDS = 10.0
 """Seconds that Ctrl-C waits for the cluster to free what the query had."""
@@ -442,119 +436,16 @@ class Query:
         """
         from hybridq.dispatch.progress import progress_bar
 
-        handle = self.submit(mode, strict)
+        handle: Handle | None = None
         try:
+            handle = self.submit(mode, strict)
             with progress_bar(handle.progress, progress):
                 return handle.result()
         except KeyboardInterrupt:
-            handle.cancel()
-            handle.wait(CANCEL_SECONDS)
+            if handle is not None:
+                handle.cancel()
+                handle.wait(CANCEL_SECONDS)
             raise
-
-
-class Handle:
-    """A query that runs in the background."""
-
-    def __init__(self, driver: Driver, query: Query, report: Report, start: float, finished: Any) -> None:
-        self._driver = driver
-        self._query = query
-        self._report = report
-        self._start = start
-        self._finished = finished
-        self._done = threading.Event()
-        self._table: pa.Table | None = None
-        self._error: BaseException | None = None
-        threading.Thread(target=self._run, name="hybridq-driver", daemon=True).start()
-
-    def _run(self) -> None:
-        try:
-            self._table = self._driver.run()
-            elapsed = time.perf_counter() - self._start
-            self._report.seconds["execute"] = elapsed
-            self._report.seconds["total"] = self._report.seconds["plan"] + elapsed
-            self._query._learn(self._report)
-        except BaseException as error:
-            self._error = error
-        finally:
-            self._finished()
-            self._done.set()
-
-    def progress(self) -> Progress:
-        """Return how far the query has come."""
-        return self._driver.progress()
-
-    def cancel(self) -> None:
-        """Stop the query and free what it has on the cluster. Does nothing once it has finished."""
-        if not self._done.is_set():
-            self._driver.cancel()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the query has ended, well or not; return whether it has."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while not self._done.is_set():
-            left = WAIT_SECONDS if deadline is None else min(WAIT_SECONDS, deadline - time.monotonic())
-            if left <= 0:
-                return False
-            self._done.wait(left)
-        return True
-
-    def result(self, timeout: float | None = None) -> Result:
-        """Wait for the answer.
-
-        Parameters
-        ----------
-        timeout : float or None
-            Seconds.
-
-        Raises
-        ------
-        TimeoutError
-            It is not there yet; the query goes on.
-        QueryCancelled
-            The query was cancelled.
-        ExecutionError
-            It failed.
-        """
-        if not self.wait(timeout):
-            raise TimeoutError(f"the query has not finished within {timeout:g} s")
-        if self._error is not None:
-            raise self._error
-        return Result(cast("pa.Table", self._table), self._query.schema, self._report)
-
-
-class Result:
-    """An answer, in memory.
-
-    Attributes
-    ----------
-    report : Report
-        Where everything ran, and why.
-    """
-
-    def __init__(self, table: pa.Table, schema: pa.Schema, report: Report) -> None:
-        import pyarrow as pa
-
-        if table.schema.types != schema.types:
-            raise ExecutionError(f"the answer's types are {table.schema.types}, and the plan declares {schema.types}")
-        # Names may repeat, as SQL allows.
-        self._table = pa.Table.from_arrays(table.columns, schema=schema) if schema.names else table
-        self.report = report
-
-    def __len__(self) -> int:
-        return int(self._table.num_rows)
-
-    def __repr__(self) -> str:
-        return f"<Result {self._table.num_rows} rows: {', '.join(self._table.column_names)}>"
-
-    def to_arrow(self) -> pa.Table:
-        """Return the answer as an Arrow table, with exactly the plan's types."""
-        return self._table
-
-    def to_pandas(self) -> pd.DataFrame:
-        """Return the answer as a pandas frame with Arrow-backed columns, which keep decimals, dates and NULL."""
-        import pandas as pd
-
-        return cast("pd.DataFrame", self._table.to_pandas(types_mapper=pd.ArrowDtype))
 
 
 __all__ = [
