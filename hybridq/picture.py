@@ -18,7 +18,7 @@ SECTION_COLORS = {
 """In the order in which a chunk goes through them."""
 
 BOX_WIDTH, BOX_HEIGHT, GAP_X, GAP_Y = 250, 78, 30, 46
-CHART_WIDTH, LABEL_WIDTH, LANE_HEIGHT = 1000, 170, 16
+CHART_WIDTH, LABEL_WIDTH, LANE_HEIGHT = 930, 220, 16
 
 STYLE = """
 body { font: 14px/1.45 system-ui, sans-serif; margin: 24px auto; max-width: 1220px; color: #222; background: #fff; }
@@ -50,7 +50,10 @@ def page(explanation: Explanation) -> str:
     ]
     spans = [(stage.id, span) for stage in explanation.stages for span in (stage.actual or {}).get("spans", ())]
     if spans:
-        parts += ["<h2>Workers over time</h2>", _key(SECTION_COLORS), f'<div class="scroll">{_timeline(spans)}</div>']
+        devices = [device for stage in explanation.stages for device in (stage.actual or {}).get("devices", ())]
+        engines = {str(device["worker"]): str(device["engine"]) for device in devices}
+        timeline = _timeline(spans, engines)
+        parts += ["<h2>Workers over time</h2>", _key(SECTION_COLORS), f'<div class="scroll">{timeline}</div>']
     body = "\n".join(parts)
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Query plan</title>'
@@ -141,7 +144,7 @@ def _table(stages: Sequence[StageExplanation]) -> str:
 # --- time ----------------------------------------------------------------------------------------------------------
 
 
-def _timeline(spans: Sequence[tuple[int, Mapping[str, Any]]]) -> str:
+def _timeline(spans: Sequence[tuple[int, Mapping[str, Any]]], engines: Mapping[str, str]) -> str:
     """Draw what each worker did when: a bar a task, its sections in colours, empty where it idled."""
     end = max(span["start_s"] + span["seconds"] for _, span in spans) or 1.0
     scale = CHART_WIDTH / end
@@ -159,14 +162,16 @@ def _timeline(spans: Sequence[tuple[int, Mapping[str, Any]]]) -> str:
                 lanes.append(0.0)
             lanes[lane] = span["start_s"] + span["seconds"]
             drawn.append(_bar(stage, span, scale, top + lane * LANE_HEIGHT))
+        engine = engines.get(worker, "")
+        name = f"{worker} ({engine})" if engine.startswith("simulated") else worker
         busy = sum(span["seconds"] for _, span in own) / (len(lanes) * end)
-        drawn.append(f'<text x="0" y="{top + 12}">{_text(worker)}, {busy:.0%} busy</text>')
+        drawn.append(f'<text x="0" y="{top + 12}">{_text(name)}, {busy:.0%} busy</text>')
         top += len(lanes) * LANE_HEIGHT + 8
     ticks = "".join(
         f'<text x="{LABEL_WIDTH + CHART_WIDTH * part / 4}" y="{top + 14}">{end * part / 4:.3f} s</text>'
         for part in range(5)
     )
-    size = f'width="{LABEL_WIDTH + CHART_WIDTH + 60}" height="{top + 24}"'
+    size = f'width="{LABEL_WIDTH + CHART_WIDTH + 70}" height="{top + 24}"'
     return f'<svg {size} role="img" aria-label="timeline">{"".join(drawn)}{ticks}</svg>'
 
 
