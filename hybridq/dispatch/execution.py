@@ -130,9 +130,15 @@ def _in_order(builds: tuple[Build, ...]) -> list[Build]:
 def _broadcast(engine: Engine, build: BroadcastBuild, table: pa.Table) -> BuildSide:
     def make() -> BuildSide:
         check_build(getattr(engine, "memory", None), table)
-        return engine.build(engine.from_arrow(table), build.keys)
+        return engine.build(engine.from_arrow(_named(table, names)), build.keys)
 
-    return BUILD_SIDES.get(table, f"{engine.name} {build.keys}", make)
+    names = tuple(field.name for field in build.schema)
+    return BUILD_SIDES.get(table, f"{engine.name} {build.keys} {names}", make)
+
+
+def _named(table: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Return a stage's output under the names that its columns have where it is read."""
+    return table if table.column_names == list(names) else table.rename_columns(list(names))
 
 
 def _flow(
@@ -150,7 +156,8 @@ def _flow(
     """
     with clock.section("read"):
         if isinstance(pipeline.source, StageSource):
-            frame = engine.from_arrow(inputs[pipeline.source.stage])
+            table = inputs[pipeline.source.stage]
+            frame = engine.from_arrow(_named(table, pipeline.source.names or table.column_names))
         else:
             frame = _read(engine, pipeline.source, units, hot, clock)
     return _steps(engine, pipeline.steps, frame, builds, clock)

@@ -110,10 +110,20 @@ class TableSource:
 
 @dataclass(frozen=True, slots=True)
 class StageSource:
-    """Read the whole output of an earlier stage, in a single chunk."""
+    """Read the whole output of an earlier stage, in a single chunk.
+
+    Attributes
+    ----------
+    stage : int
+    schema : Schema
+        The columns that are used.
+    names : tuple of str
+        What all columns of the output are called here, in order; none: as in the output.
+    """
 
     stage: int
     schema: Schema
+    names: tuple[str, ...] = ()
 
 
 Source = TableSource | StageSource
@@ -250,6 +260,7 @@ class BroadcastBuild:
     keys : tuple of str
         Key columns of the output.
     schema : Schema
+        Of the output, with the names that its columns have here.
     """
 
     id: int

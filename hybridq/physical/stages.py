@@ -45,6 +45,7 @@ from hybridq.physical.pipeline import (
     TableSource,
     TopKSink,
 )
+from hybridq.physical.sharing import SharedStages
 from hybridq.physical.units import KeyRanges, alignment_overhead, surviving_units
 from hybridq.physical.windows import decompose_windows
 from hybridq.plan import nodes
@@ -112,6 +113,7 @@ class _Planner:
         self._build_ids = itertools.count()
         self.stages: list[Stage] = []
         self.subqueries: dict[int, int] = {}
+        self._shared = SharedStages()
 
     # --- lowering: one method a node -------------------------------------------------------------------------------
 
@@ -317,10 +319,15 @@ class _Planner:
             return fragment
         schema, rows, size = fragment.schema, fragment.rows, fragment.bytes
         stage = self.close(fragment, schema)
-        return OpenPipeline(StageSource(stage, schema), schema, rows, size)
+        own = tuple(item.name for item in schema)
+        names = () if own == tuple(item.name for item in self.stages[stage].schema) else own
+        return OpenPipeline(StageSource(stage, schema, names), schema, rows, size)
 
     def close(self, fragment: Fragment, schema: Schema) -> int:
-        """Make a stage of a fragment, with the columns of ``schema`` as its output, and return its id."""
+        """Make a stage of a fragment, with the columns of ``schema`` as its output, and return its id.
+
+        An equal stage that is there already takes its place; its columns are the same, their names may be others.
+        """
         if not isinstance(fragment, OpenMerge):
             merge = ConcatenateMerge(schema)
             fragment = OpenMerge(fragment, CollectSink(schema), merge, schema, fragment.rows, fragment.bytes)
@@ -345,8 +352,11 @@ class _Planner:
         )
         used = sorted(subqueries_of(stage))
         stage = replace(stage, subqueries=tuple((number, self.subqueries[number]) for number in used))
-        self.stages.append(stage)
-        return stage.id
+        shared = self._shared.find(stage)
+        if isinstance(shared, int):
+            return shared
+        self.stages.append(shared)
+        return shared.id
 
     def _input_rows(self, pipeline: OpenPipeline) -> int:
         """Return the rows of all units that a pipeline reads; an earlier stage's output does not count."""
@@ -391,7 +401,7 @@ class _ValuesSource(TableSource):
 def _prune_source(source: TableSource | StageSource, needed: frozenset[str]) -> TableSource | StageSource:
     """Read only what is needed."""
     if isinstance(source, StageSource):
-        return StageSource(source.stage, fragments.restrict(source.schema, needed))
+        return replace(source, schema=fragments.restrict(source.schema, needed))
     read = needed | (columns_of(source.predicate) if source.predicate is not None else frozenset())
     columns = tuple(column for column in source.columns if column.name in read)
     output = tuple(column.name for column in columns if column.name in needed)

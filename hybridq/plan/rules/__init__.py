@@ -13,6 +13,7 @@ from hybridq.plan.rules.join_order import join_order
 from hybridq.plan.rules.merge_projections import merge_projections
 from hybridq.plan.rules.predicate_pushdown import predicate_pushdown
 from hybridq.plan.rules.reduce_aggregates import reduce_aggregates
+from hybridq.plan.rules.semi_joins import semi_joins
 from hybridq.plan.rules.top_k import top_k
 from hybridq.plan.statistics import TableStatistics
 
@@ -23,6 +24,7 @@ RULES: tuple[Rule, ...] = (
     merge_projections,
     predicate_pushdown,
     merge_projections,
+    semi_joins,
     join_order,
     reduce_aggregates,
     merge_projections,
@@ -30,7 +32,9 @@ RULES: tuple[Rule, ...] = (
     column_pruning,
     canonical_names,
 )
-"""The rules in the order they are applied; ``join_order`` and ``reduce_aggregates`` also take an estimator."""
+"""The rules in the order they are applied; those in ``WITH_ESTIMATES`` also take an estimator."""
+
+WITH_ESTIMATES: tuple[Rule, ...] = (semi_joins, join_order, reduce_aggregates)
 
 MOST_ROUNDS = 5
 """Rounds of all rules after which a plan is taken as it is; mostly one changes it and one does not."""
@@ -67,5 +71,5 @@ def _optimized(root: Node, estimator: Estimator) -> Node:
 
 def _round(root: Node, estimator: Estimator) -> Node:
     for rule in RULES:
-        root = rule(root, estimator) if rule in (join_order, reduce_aggregates) else rule(root)  # type: ignore[call-arg]
+        root = rule(root, estimator) if rule in WITH_ESTIMATES else rule(root)  # type: ignore[call-arg]
     return root
