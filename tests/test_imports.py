@@ -91,17 +91,13 @@ def test_a_part_imports_only_what_it_may(path):
 
 
 def test_importing_hybridq_is_light():
-    """Nothing heavy is loaded until it is needed; half a second is far more than it takes."""
+    """Nothing heavy is loaded until it is needed."""
     program = (
-        "import time, sys; start = time.perf_counter(); import hybridq; spent = time.perf_counter() - start;"
-        "heavy = {'datafusion', 'distributed', 'dask', 'duckdb', 'pandas', 'numba', 'cudf'} & set(sys.modules);"
-        "print(spent, sorted(heavy))"
+        "import sys, hybridq;"
+        "print(sorted({'datafusion', 'distributed', 'dask', 'duckdb', 'pandas', 'numba', 'cudf'} & set(sys.modules)))"
     )
-    runs = [
-        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True) for _ in range(3)
-    ]
-    assert all(run.stdout.split(maxsplit=1)[1].strip() == "[]" for run in runs), runs[0].stdout
-    assert min(float(run.stdout.split()[0]) for run in runs) < 0.5
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
 
 
 def test_the_command_starts_without_arrow_or_dask():
