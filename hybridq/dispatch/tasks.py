@@ -143,6 +143,11 @@ def compute_chunk(
             if task.complete:
                 with clock.section("sink"):
                     result = merge_tables(stage, [result], last=True)
+            elif chunk.private is not None:
+                from hybridq.merge.private_groups import without_dropped_groups
+
+                with clock.section("sink"):
+                    result = without_dropped_groups(stage, result, chunk.private)
             result = compact(result)
             event |= {"outcome": "done", "rows": result.num_rows, "bytes": result.nbytes}
         except HybridqError as error:

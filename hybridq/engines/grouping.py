@@ -12,13 +12,17 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow.compute as pc
 
-from hybridq.engines.column import Column, Indices, Values, dictionary_encode, from_arrow, to_arrow
+from hybridq.engines.column import Column, Indices, Values, dictionary_encode, from_arrow, take_array, to_arrow
 
 DIRECT_CELLS = 1 << 16
 """Combinations that are always numbered directly."""
 
 MAX_RADIX = 2**62
+
+SAMPLE_ROWS = 4096
+"""Rows that show whether it is worth comparing all texts with those of their group's first row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,65 @@ class Groups:
 
 
 def group(columns: list[Column], rows: int) -> Groups:
-    """Number the groups of rows with equal keys. At least one key column; none is a constant."""
+    """Number the groups of rows with equal keys. At least one key column; none is a constant.
+
+    Texts often depend on another key (``GROUP BY id, name``). Where rows that are equal on all other keys turn out to
+    have equal texts, these do not take part: to compare texts takes less than to number them.
+    """
+    texts = [index for index, column in enumerate(columns) if _is_plain_text(column)]
+    others = [index for index in range(len(columns)) if index not in texts]
+    if not texts or not others:
+        return _group(columns, rows)
+    groups = _group([columns[index] for index in others], rows)
+    first = _first_rows(groups, rows)
+    dependent = [index for index in texts if _depends(columns[index], first, groups.codes)]
+    if not dependent:
+        return _group(columns, rows)
+    rest = [index for index in range(len(columns)) if index not in dependent]
+    if len(rest) > len(others):
+        groups = _group([columns[index] for index in rest], rows)
+        first = _first_rows(groups, rows)
+
+    def decode(cells: Indices) -> list[Column]:
+        found = dict(zip(rest, groups.decode(cells), strict=True))
+        found |= {index: columns[index].take(first[cells]) for index in dependent}
+        return [found[index] for index in range(len(columns))]
+
+    return Groups(groups.codes, groups.cells, decode)
+
+
+def _is_plain_text(column: Column) -> bool:
+    return column.dictionary is None and column.array is not None and column.array.type in ("string", "large_string")
+
+
+def _first_rows(groups: Groups, rows: int) -> Indices:
+    """Return the first row of each cell, -1 where it has none."""
+    first = np.full(groups.cells, -1, np.int64)
+    first[groups.codes[::-1]] = np.arange(rows - 1, -1, -1)
+    return first
+
+
+def _depends(column: Column, first: Indices, codes: Values) -> bool:
+    """Tell whether the texts of all rows of a cell equal that of its first row."""
+    sample = slice(0, SAMPLE_ROWS)
+    return all(_equal_to_first(column, first, codes, part) for part in (sample, slice(SAMPLE_ROWS, None)))
+
+
+def _equal_to_first(column: Column, first: Indices, codes: Values, part: slice) -> bool:
+    array = column.plain()
+    representatives = first[codes[part]]
+    rows = np.arange(len(codes))[part]
+    repeated = np.flatnonzero(representatives != rows)
+    if len(repeated) == 0:
+        return True
+    texts, others = take_array(array, rows[repeated]), take_array(array, representatives[repeated])
+    if array.null_count and not pc.all(pc.equal(texts.is_null(), others.is_null())).as_py():
+        return False
+    return bool(pc.all(pc.equal(texts, others), min_count=0).as_py())
+
+
+def _group(columns: list[Column], rows: int) -> Groups:
+    """Number the groups of rows with equal keys, all of which take part."""
     keys = [key_codes(column, rows) for column in columns]
     # Codes combined so far; ``steps`` undoes the combination, last step first.
     codes, size = keys[0].codes, keys[0].size

@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from hybridq.physical.pipeline import (
+    Clustered,
     FilterStep,
     FinishStep,
     Merge,
+    PartialAggregateSink,
     ProjectStep,
     Sink,
     Source,
@@ -187,3 +189,17 @@ def prune_steps(
 def field_of(schema: Schema, name: str) -> Field:
     """Return the field with that name."""
     return next(item for item in schema if item.name == name)
+
+
+def clustered(fragment: OpenMerge) -> Clustered | None:
+    """Return the group key by which a table's chunks may be told apart, where a condition on groups follows."""
+    pipeline, sink = fragment.pipeline, fragment.sink
+    if not isinstance(sink, PartialAggregateSink) or sink.sets is not None or not isinstance(pipeline, OpenPipeline):
+        return None
+    if not fragment.finish or not isinstance(fragment.finish[0], FilterStep):
+        return None
+    for item in sink.groups:
+        column = pipeline.source_column(item.expression)
+        if column is not None and is_integer(item.expression.type):
+            return Clustered(item.name, column)
+    return None

@@ -83,6 +83,8 @@ class Chunk:
         Estimated size of all columns once they are decoded.
     branch : int
         Which of the stage's branches reads it (``Stage.branch``).
+    private : tuple of (int, int) or None
+        Keys between the two, exclusive, of the column that ``Stage.clustered`` names are in no other chunk.
     """
 
     id: int
@@ -93,6 +95,7 @@ class Chunk:
     bytes: int = 0
     decoded_bytes: int = 0
     branch: int = 0
+    private: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,6 +372,22 @@ FinishStep = FilterStep | ProjectStep | FinishSort | FinishLimit | FinishWindow
 
 
 @dataclass(frozen=True, slots=True)
+class Clustered:
+    """A group key that is a column of the table read, unchanged, so that statistics tell which chunks may share groups.
+
+    Attributes
+    ----------
+    key : str
+        The group key in partial results.
+    column : str
+        The table's column.
+    """
+
+    key: str
+    column: str
+
+
+@dataclass(frozen=True, slots=True)
 class Branch:
     """Another input of a stage (UNION ALL): its pipeline ends in the same sink as the stage's own.
 
@@ -411,6 +430,8 @@ class Stage:
     subqueries : tuple of (number, stage)
         Subqueries whose values the expressions use, and the stages that give them. The values are put in before the
         first chunk is handed out (``hybridq.physical.binding``).
+    clustered : Clustered or None
+        Where HAVING follows an aggregate: groups that only one chunk can have are dropped before the merge.
     """
 
     id: int
@@ -427,6 +448,7 @@ class Stage:
     values: pa.Table | None = None
     more: tuple[Branch, ...] = ()
     subqueries: tuple[tuple[int, int], ...] = ()
+    clustered: Clustered | None = None
 
     @property
     def branches(self) -> tuple[Stage, ...]:

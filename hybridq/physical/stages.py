@@ -349,6 +349,7 @@ class _Planner:
             early_stop=fragment.early_stop,
             values=branches[0].values,
             more=tuple(branches[1:]),
+            clustered=fragments.clustered(fragment),
         )
         used = sorted(subqueries_of(stage))
         stage = replace(stage, subqueries=tuple((number, self.subqueries[number]) for number in used))

@@ -107,6 +107,12 @@ class KeyRanges:
         """Tell for each unit whether its range meets ``[low, high]``."""
         return (self.high >= low) & (self.low <= high)
 
+    def private(self, start: int, end: int) -> tuple[int, int]:
+        """Return between which keys, exclusive, no unit but those from ``start`` to ``end`` has any."""
+        low = self.high[:start].max(initial=np.iinfo(np.int64).min)
+        high = self.low[end:].min(initial=np.iinfo(np.int64).max)
+        return int(low), int(high)
+
 
 @dataclass(slots=True)
 class _Alignment:
@@ -182,6 +188,8 @@ class ChunkSource:
                 if isinstance(build, AlignedBuild):
                     self._alignments.append(self._align(build, source, catalog))
         self._rows = np.array([unit.rows for unit in self._units], np.int64)
+        clustered = stage.clustered
+        self._ranges = KeyRanges.of(self._units, clustered.column) if clustered is not None and self._units else None
 
     def _align(self, build: AlignedBuild, source: TableSource, catalog: Catalog) -> _Alignment:
         build_source = build.pipeline.source
@@ -303,4 +311,5 @@ class ChunkSource:
             rows += piece.rows
             size += piece.bytes
             decoded += decoded_bytes(piece, alignment.source)
-        return Chunk(chunk_id, order, units, tuple(aligned), rows, size, decoded)
+        private = None if self._ranges is None else self._ranges.private(members[0], members[-1] + 1)
+        return Chunk(chunk_id, order, units, tuple(aligned), rows, size, decoded, private=private)

@@ -313,6 +313,22 @@ def test_many_groups_of_any_density(engine):
         ), keys
 
 
+@pytest.mark.parametrize("odd", [None, "another", "", "missing"])
+def test_texts_that_depend_on_another_key(engine, odd):
+    size = 10_000
+    ids = [number * 7 % 3000 for number in range(size)]
+    names = [None if number % 5 == 0 else f"name {number}" for number in ids]
+    codes = [f"code {number % 11}" for number in ids]
+    if odd != "missing":
+        names[size - 2] = odd  # one row alone, past those that are looked at first
+    table = pa.table({"id": ids, "name": pa.array(names, TEXT), "code": codes, "value": range(size)})
+    expected = duck(table, "select id, name, code, sum(value)::bigint s, count(*) n from t group by all").fetchall()
+    for order in (["id", "name", "code"], ["name", "code", "id"]):
+        keys = {name: col(name, LONG if name == "id" else TEXT) for name in order}
+        result = aggregate(engine, table, keys, [total("s", col("value"), LONG), count("n")])
+        assert in_any_order(rows(result.select(["id", "name", "code", "s", "n"]))) == in_any_order(expected)
+
+
 def test_large_unsigned_keys(engine):
     top = 2**64 - 1
     for keys in ([top, top, top - 1], [top, None, top], [2**63, 2**63 + 1, 2**63]):

@@ -43,34 +43,46 @@ def semi_joins(root: Node, estimator: Estimator) -> Node:
     conditions = [*node.left_keys, *([] if node.residual is None else [node.residual])]
     if any(can_fail(condition) for condition in conditions):
         return node
-    lowered = _lowered(node, node.left, estimator)
+    lowered = _lowered(node, node.left, estimator, estimator.rows(node.left))
     return node if lowered is None else lowered
 
 
-def _lowered(join: Join, target: Node, estimator: Estimator) -> Node | None:
-    """Return a target with a semi or anti join somewhere below it; ``None`` where it cannot be or does not pay."""
+def _lowered(join: Join, target: Node, estimator: Estimator, most: float) -> Node | None:
+    """Return a target with a semi or anti join at one of the relations below it; ``None`` where it cannot be.
+
+    Only at one of at most so many rows: not at a few that happen to be joined first, for these have no order yet.
+    """
     if isinstance(target, Project):
         computed = {item.name: item.expression for item in target.expressions}
-        read = _read_on_left(join)
-        if not all(isinstance(computed[name], Column) for name in read):
-            return None
-        values = {name: computed[name] for name in read}
+        values = {name: computed[name] for name in _read_on_left(join)}
         below = {item.name for item in target.input.schema}
+        if not all(isinstance(value, Column) for value in values.values()):
+            return None
         if join.residual is not None and below & {item.name for item in join.right.schema}:
             return None  # a name would stand for two columns
         keys = tuple(substitute(key, values) for key in join.left_keys)
         residual: Expression | None = None if join.residual is None else substitute(join.residual, values)
-        lowered = _lowered(replace(join, left_keys=keys, residual=residual), target.input, estimator)
+        moved = replace(join, left=target.input, left_keys=keys, residual=residual)
+        lowered = _lowered(moved, target.input, estimator, most)
         return None if lowered is None else target.with_inputs((lowered,))
     if not isinstance(target, Join) or target.kind != "inner":
         return None
     read = _read_on_left(join)
-    rows = estimator.rows(target)
     for index, side in enumerate(target.inputs):
-        if read <= {item.name for item in side.schema} and estimator.rows(side) <= rows:
-            lowered = _lowered(join, side, estimator) or replace(join, left=side)
+        if not read <= {item.name for item in side.schema}:
+            continue
+        lowered = _lowered(join, side, estimator, most)
+        if lowered is None and not _is_joined(side) and estimator.rows(side) <= most:
+            lowered = replace(join, left=side)
+        if lowered is not None:
             return target.with_inputs((lowered, target.right) if index == 0 else (target.left, lowered))
     return None
+
+
+def _is_joined(node: Node) -> bool:
+    while isinstance(node, Project):
+        node = node.input
+    return isinstance(node, Join) and node.kind == "inner"
 
 
 def _read_on_left(join: Join) -> frozenset[str]:
