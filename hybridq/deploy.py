@@ -40,6 +40,9 @@ CLOSE_TIMEOUT = 10.0
 LOG_TAIL_BYTES = 64 * 1024
 """Bytes at the end of the cluster's log in which its last lines are looked for."""
 
+KEEP_SECONDS = 2.0
+"""How often a cluster looks whether a worker has closed, after losing its connection, and starts it anew."""
+
 MEMORY_SHARE = 0.75
 """Share of the machine's memory that workers with ``memory: auto`` divide among them."""
 
@@ -248,10 +251,21 @@ async def _serve(request: dict[str, Any], answer_pipe: IO[str], parent: int, scr
         answer_pipe.flush()
     if cluster is None:
         return
+    keeper = asyncio.create_task(_keep_workers(cluster))
     await ended.wait()
+    keeper.cancel()
     # Nobody is left who could want an answer: end the workers without waiting for what they run.
     threading.Thread(target=_end_late, daemon=True).start()
     await cluster.close(timeout=2)
+
+
+async def _keep_workers(cluster: Any) -> None:
+    """Start workers anew that have closed by themselves: those that die are their nannies' business."""
+    while True:
+        await asyncio.sleep(KEEP_SECONDS)
+        wanted = len(cluster.worker_spec)
+        if len(cluster.workers) < wanted:
+            cluster.scale(wanted)
 
 
 def _watch_parent(parent: int, loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
@@ -278,6 +292,8 @@ def _dask_settings(topology: Topology, stall_timeout: float) -> dict[str, Any]:
     return {
         "distributed.nanny.pre-spawn-environ": {**KEEP_MEMORY, **({} if gpus else ONE_ARENA), **SINGLE_THREADED},
         "distributed.scheduler.no-workers-timeout": f"{stall_timeout} s",
+        # A worker that is paused or cut off is restarted, and its tasks go to others.
+        "distributed.scheduler.worker-ttl": f"{max(stall_timeout, 10)} s",
         # Sampling every thread's stack costs time, and nobody reads it.
         "distributed.worker.profile.enabled": False,
         # It would drop the broadcast build sides that workers keep for their next chunks.
