@@ -292,6 +292,8 @@ def _dask_settings(topology: Topology, stall_timeout: float) -> dict[str, Any]:
     return {
         "distributed.nanny.pre-spawn-environ": {**KEEP_MEMORY, **({} if gpus else ONE_ARENA), **SINGLE_THREADED},
         "distributed.scheduler.no-workers-timeout": f"{stall_timeout} s",
+        # One that loses its connection closes, nanny and all: it is started anew (_keep_workers).
+        "distributed.deploy.lost-worker-timeout": "6 s",
         # A worker that is paused or cut off is restarted, and its tasks go to others.
         "distributed.scheduler.worker-ttl": f"{max(stall_timeout, 10)} s",
         # Sampling every thread's stack costs time, and nobody reads it.

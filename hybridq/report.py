@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -29,8 +30,11 @@ class DeviceReport:
         allocated, both with what the device keeps from chunk to chunk (build sides, cached columns).
     cached_bytes : int
         Columns in the device's cache after the worker's last chunk.
+    worker_predicted_bytes, worker_peak_bytes : int
+        Main memory of the worker's process: what the chunks running at a time and what it keeps were expected to need
+        beyond what an idle worker holds, and the most that it held, as the operating system counts it.
     seconds : dict of str to float
-        Seconds by section: ``read``, ``build``, ``probe``, ``compute``, ``sink``, ``total``; for GPUs also
+        Seconds by section: ``read``, ``build``, ``probe``, ``compute``, ``sink``, ``total``; and
         ``wait``, for other chunks to make room, before the others begin.
     """
 
@@ -43,6 +47,8 @@ class DeviceReport:
     predicted_bytes: int = 0
     peak_bytes: int = 0
     cached_bytes: int = 0
+    worker_predicted_bytes: int = 0
+    worker_peak_bytes: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
 
 
@@ -166,13 +172,31 @@ class StageReport:
 
 @dataclass(slots=True)
 class Report:
-    """A whole query."""
+    """A whole query.
+
+    Attributes
+    ----------
+    peak_device_bytes : int
+        The most that was allocated on any GPU, by whatever query.
+    peak_worker_bytes : dict of str to int
+        The most main memory that each worker's process held while it ran a task of this query, as the operating system
+        counts it, everything included: the libraries, other queries, values that it keeps.
+    """
 
     query: str
     mode: str
     seconds: dict[str, float] = field(default_factory=dict)
     stages: list[StageReport] = field(default_factory=list)
     peak_device_bytes: int = 0
+    peak_worker_bytes: dict[str, int] = field(default_factory=dict)
+
+    def note_peaks(self, event: Mapping[str, Any]) -> None:
+        """Take in what a task saw of its worker's and its device's memory."""
+        self.peak_device_bytes = max(self.peak_device_bytes, int(event.get("peak_bytes", 0)))
+        peak = int(event.get("worker_peak_bytes", 0))
+        if peak:
+            worker = str(event["device"])
+            self.peak_worker_bytes[worker] = max(self.peak_worker_bytes.get(worker, 0), peak)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, ready for JSON."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import time
 import uuid
 from typing import Any, Protocol
@@ -13,6 +13,11 @@ from hybridq.dispatch.roster import Roster, workers_of
 from hybridq.errors import ClusterUnreachable, DeviceUnavailable, WorkersLost
 from hybridq.placement.calibrate import ClusterMeasurements
 from hybridq.topology import Kind
+
+logger = logging.getLogger(__name__)
+
+CLOSE_SECONDS = 2.0
+"""Seconds that disconnecting may take."""
 
 SEND_INTERVAL = 0.001
 """Seconds for which messages to the scheduler are collected."""
@@ -171,8 +176,10 @@ class Connection:
 
     def close(self) -> None:
         """Disconnect."""
-        with contextlib.suppress(OSError, TimeoutError):
-            self._client.close(timeout=2)
+        try:
+            self._client.close(timeout=CLOSE_SECONDS)
+        except Exception as error:  # nothing more can be done; a client that failed to connect again ends like this
+            logger.info("closing the client: %s: %s", type(error).__name__, error)
 
 
 def _nothing(number: int) -> int:

@@ -253,12 +253,10 @@ class Driver:
                     took = True
 
     def _fitting(self, run: StageRun, kind: Kind, rows: int) -> int:
-        """Bound a GPU chunk by the device's memory, as far as a row's bytes are known from earlier chunks."""
-        if kind != "gpu":
-            return rows
+        """Bound a chunk by the device's memory, as far as a row's bytes are known from earlier chunks."""
         if run.bytes_per_row is None:
             return min(rows, self._config.cpu_chunk_rows)
-        fitting = rows_that_fit(self._devices, run.bytes_per_row)
+        fitting = rows_that_fit(self._devices, run.bytes_per_row, kind)
         return rows if fitting is None else min(rows, fitting)
 
     def _submit(self, run: StageRun, chunk: Chunk, kind: Kind) -> None:
@@ -325,8 +323,7 @@ class Driver:
     def _handle_event(self, event: Mapping[str, Any]) -> None:
         key = event["key"]
         run = self._owner(key)
-        peak = int(event.get("peak_bytes", 0))
-        self._report.peak_device_bytes = max(self._report.peak_device_bytes, peak)
+        self._report.note_peaks(event)
         if run is None:
             return  # given up, or a task that Dask ran again because a worker died with its value
         self._events[key] = {**event, "received": time.perf_counter()}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 
 from hybridq.dispatch.devices import Device
+from hybridq.dispatch.main_memory import MainMemory
 from hybridq.engines.account import DeviceAccount
 from hybridq.errors import DeviceOutOfMemory, ExecutionError, ResultTooLarge
 from hybridq.physical.pipeline import Chunk, FinishWindow, Stage
@@ -17,8 +18,14 @@ from hybridq.topology import Kind
 FOOTPRINT_FACTOR = 3.0
 """A chunk's peak footprint on a device over the decoded bytes of the columns that it reads, as an estimate."""
 
+MERGE_FACTOR = 2.0
+"""A merge's peak in main memory over the bytes of what it merges, as an estimate."""
+
 BUILD_FACTOR = 2.0
 """A build side's bytes on a device, hash table included, over those of its Arrow table, as an estimate."""
+
+CHUNK_SHARE = 0.6
+"""Share of a CPU worker's memory that the chunks of its threads are planned to fill together."""
 
 DEVICE_SHARE = 0.9
 """Share of a device's memory that chunks are planned to fill."""
@@ -143,6 +150,39 @@ def footprint(chunk: Chunk) -> int:
     return int(chunk.decoded_bytes * FOOTPRINT_FACTOR)
 
 
+def host_footprint(chunk: Chunk, tables: Iterable[Any], on_device: bool) -> int:
+    """Return the bytes of a worker's main memory that a chunk is expected to need.
+
+    Parameters
+    ----------
+    chunk : Chunk
+    tables : iterable of pyarrow.Table
+        What it reads besides files.
+    on_device : bool
+        A real GPU computes; main memory only holds what files have on its way there.
+    """
+    given = sum(int(table.nbytes) for table in tables if isinstance(table, pa.Table))
+    return given + (chunk.bytes if on_device else footprint(chunk))
+
+
+def check_chunk(host: MainMemory, chunk: Chunk) -> None:
+    """Check that a worker can hold a chunk's columns at all.
+
+    Raises
+    ------
+    DeviceOutOfMemory
+        It cannot; half of the chunk may fit.
+    """
+    if chunk.decoded_bytes > host.memory_limit:
+        raise DeviceOutOfMemory(
+            f"the chunk's columns take {chunk.decoded_bytes} bytes, and the worker may use {host.memory_limit}, of "
+            f"which {max(host.memory_limit - host.used, 0)} are free: {host.remedy}; one row group is the least that "
+            "a chunk can have",
+            chunk.decoded_bytes,
+            max(host.memory_limit - host.used, 0),
+        )
+
+
 def check_build(account: DeviceAccount | None, table: pa.Table) -> None:
     """Check that a build side made of a table can stay on the device and leave room for chunks.
 
@@ -161,11 +201,16 @@ def check_build(account: DeviceAccount | None, table: pa.Table) -> None:
         )
 
 
-def rows_that_fit(devices: Iterable[Device], bytes_per_row: float) -> int | None:
-    """Return the rows of a chunk whose estimated footprint fits the smallest GPU; ``None`` where no limit is known."""
-    limits = [
-        device.device_memory / device.threads for device in devices if device.kind == "gpu" and device.device_memory
-    ]
+def rows_that_fit(devices: Iterable[Device], bytes_per_row: float, kind: Kind = "gpu") -> int | None:
+    """Return the rows of a chunk whose estimated footprint fits the smallest device of a kind.
+
+    ``None`` where no limit is known. A CPU worker's device is its own main memory.
+    """
+    limits = []
+    for device in devices:
+        limit = device.device_memory if kind == "gpu" else int(device.memory * CHUNK_SHARE)
+        if device.kind == kind and limit:
+            limits.append(limit / device.threads)
     if not limits or bytes_per_row <= 0:
         return None
     return max(int(min(limits) * DEVICE_SHARE / (bytes_per_row * FOOTPRINT_FACTOR)), 1)

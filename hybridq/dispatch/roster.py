@@ -14,7 +14,7 @@ from typing import Any
 from hybridq.dispatch.asking import ask, tell
 from hybridq.dispatch.devices import RESOURCES, Device
 from hybridq.dispatch.worker import describe
-from hybridq.errors import DeviceUnavailable
+from hybridq.errors import ClusterUnreachable, DeviceUnavailable
 from hybridq.topology import Kind
 
 logger = logging.getLogger(__name__)
@@ -51,6 +51,7 @@ class Roster:
         self._well_since: dict[str, tuple[Any, float]] = {}
         self._given_up: set[str] = set()
         self._reasons: dict[str, str] = {}
+        self._connecting_since: float | None = None
 
     def refresh(self, wait: bool = True) -> list[Device]:
         """Ask the scheduler which workers there are; examine those not seen before.
@@ -73,6 +74,7 @@ class Roster:
         ClusterUnreachable
             The scheduler does not answer.
         """
+        self._check_connection()
         workers = workers_of(self._client, self._patience)
         self._give_up_silent(workers)
         with self._lock:
@@ -92,6 +94,18 @@ class Roster:
         if wait:
             self._warn(workers)
         return sorted(found, key=lambda device: (device.kind, device.worker))
+
+    def _check_connection(self) -> None:
+        """Give up where Dask's client has tried to connect again for too long: it may have failed without a word."""
+        now = time.monotonic()
+        if getattr(self._client, "status", "running") != "connecting":
+            self._connecting_since = None
+        elif self._connecting_since is None:
+            self._connecting_since = now
+        elif now - self._connecting_since > self._patience:
+            raise ClusterUnreachable(
+                f"the connection to the scheduler was lost, and not made again in {self._patience:g} s: connect anew"
+            )
 
     def _give_up_silent(self, workers: Workers) -> None:
         """Have workers restarted that give no sign of life, or are full and idle, so that others get their work.

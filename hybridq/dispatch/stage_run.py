@@ -283,6 +283,8 @@ class StageRun:
         self.report.read_again += int(event.get("read_again", 0))
         device.predicted_bytes = max(device.predicted_bytes, int(event.get("predicted_bytes", 0)))
         device.peak_bytes = max(device.peak_bytes, int(event.get("peak_bytes", 0)))
+        for name in ("worker_predicted_bytes", "worker_peak_bytes"):
+            setattr(device, name, max(getattr(device, name), int(event.get(name, 0))))
         device.cached_bytes = int(event.get("cached_bytes", 0))
         for section, value in seconds.items():
             device.seconds[section] = device.seconds.get(section, 0.0) + value

@@ -10,7 +10,7 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -19,7 +19,8 @@ import pyarrow as pa
 
 from hybridq.config import HotColumns
 from hybridq.dispatch.execution import Clock, run_stage
-from hybridq.dispatch.memory import compact, footprint
+from hybridq.dispatch.main_memory import MainMemory, main_memory
+from hybridq.dispatch.memory import MERGE_FACTOR, check_chunk, compact, footprint, host_footprint
 from hybridq.dispatch.merging import merge_tables
 from hybridq.dispatch.worker import engine_for_worker
 from hybridq.engines.account import DeviceAccount, Watch
@@ -109,15 +110,24 @@ def run_chunk(task: ChunkTask, *tables: pa.Table) -> pa.Table | OutOfMemory:
     pyarrow.Table or OutOfMemory
         The partial result, or the stage's output if the task says that it is ``complete``.
     """
-    result, event = compute_chunk(task, engine_for_worker(task.kind), tables)
+    result, event = compute_chunk(task, engine_for_worker(task.kind), tables, main_memory())
     _report(task.topic, task.query, task.key, event)
     return result
 
 
 def compute_chunk(
-    task: ChunkTask, engine: Engine, tables: Sequence[pa.Table]
+    task: ChunkTask, engine: Engine, tables: Sequence[pa.Table], host: MainMemory | None = None
 ) -> tuple[pa.Table | OutOfMemory, dict[str, Any]]:
     """Run one chunk on an engine, wherever this is called.
+
+    Parameters
+    ----------
+    task : ChunkTask
+    engine : Engine
+    tables : sequence of pyarrow.Table
+        What does not come from files.
+    host : MainMemory or None
+        The process's main memory, which the chunk is to be admitted to.
 
     Returns
     -------
@@ -132,50 +142,61 @@ def compute_chunk(
     hot = task.hot.columns if task.hot is not None and cache is not None else {}
     if task.hot is not None and cache is not None and account is not None:
         cache.set_limit(task.hot.bytes_within(account.limit))
-    asked = time.perf_counter()
-    with account.admitted(footprint(chunk)) if account is not None else nullcontext(Watch()) as watch:
-        clock = Clock()
-        start = time.perf_counter()
-        event: dict[str, Any] = {"what": "chunk", "kind": task.kind, "engine": engine.name}
-        result: pa.Table | OutOfMemory
-        try:
-            result = run_stage(engine, stage, chunk, inputs, clock, hot)
-            if task.complete:
-                with clock.section("sink"):
-                    result = merge_tables(stage, [result], last=True)
-            elif chunk.private is not None:
-                from hybridq.merge.private_groups import without_dropped_groups
+    asked = start = time.perf_counter()
+    clock = Clock()
+    watch, main = Watch(), Watch()
+    saved = 0
+    event: dict[str, Any] = {"what": "chunk", "kind": task.kind, "engine": engine.name}
+    result: pa.Table | OutOfMemory
+    try:
+        with ExitStack() as admitted:
+            if host is not None:
+                check_chunk(host, chunk)
+                main = admitted.enter_context(host.admitted(host_footprint(chunk, tables, engine.name == "gpu")))
+            if account is not None:
+                watch = admitted.enter_context(account.admitted(footprint(chunk)))
+            start = time.perf_counter()
+            try:
+                result = run_stage(engine, stage, chunk, inputs, clock, hot)
+                if task.complete:
+                    with clock.section("sink"):
+                        result = merge_tables(stage, [result], last=True)
+                elif chunk.private is not None:
+                    from hybridq.merge.private_groups import without_dropped_groups
 
-                with clock.section("sink"):
-                    result = without_dropped_groups(stage, result, chunk.private)
-            result = compact(result)
-            event |= {"outcome": "done", "rows": result.num_rows, "bytes": result.nbytes}
-        except HybridqError as error:
-            if not isinstance(error, DeviceOutOfMemory):
-                raise
-            result = OutOfMemory(str(error), error.wanted, error.free)
-        except MemoryError as error:
-            result = OutOfMemory(f"out of memory: {error}" if str(error) else "out of memory", 0, 0)
-        except Exception as error:
-            raise ExecutionError(f"{type(error).__name__}: {error}") from error
-        finally:
-            saved = cache.release() if cache is not None else 0
+                    with clock.section("sink"):
+                        result = without_dropped_groups(stage, result, chunk.private)
+                result = compact(result)
+            finally:
+                saved = cache.release() if cache is not None else 0
+        event |= {"outcome": "done", "rows": result.num_rows, "bytes": result.nbytes}
+    except DeviceOutOfMemory as error:
+        result = OutOfMemory(str(error), error.wanted, error.free)
+    except HybridqError:
+        raise
+    except MemoryError as error:
+        result = OutOfMemory(f"out of memory: {error}" if str(error) else "out of memory", 0, 0)
+    except Exception as error:
+        raise ExecutionError(f"{type(error).__name__}: {error}") from error
     if isinstance(result, OutOfMemory):
         event |= {"outcome": "out of memory", "rows": 0, "bytes": 0, "wanted": result.wanted, "free": result.free}
         event |= {"message": result.message, "section": clock.current}
     event["bytes_read"] = max(chunk.bytes - saved, 0)
     event["read_again"] = clock.read_again
     event["seconds"] = {**clock.seconds, "total": time.perf_counter() - start}
-    if account is not None:
-        event["seconds"]["wait"] = start - asked
+    event["seconds"]["wait"] = start - asked
     event |= {"peak_bytes": watch.peak, "predicted_bytes": watch.predicted}
+    event |= {"worker_peak_bytes": main.peak, "worker_predicted_bytes": main.predicted}
     event["cached_bytes"] = cache.nbytes if cache is not None else 0
     return result, event
 
 
 def merge_parts(task: MergeTask, *parts: pa.Table) -> pa.Table:
     """Merge partial results into one, or into the stage's output."""
-    table, event = compute_merge(task, parts, engine_for_worker("gpu") if task.kind == "gpu" else None)
+    wanted = int(MERGE_FACTOR * sum(part.nbytes for part in parts if isinstance(part, pa.Table)))
+    with main_memory().admitted(wanted) as watch:
+        table, event = compute_merge(task, parts, engine_for_worker("gpu") if task.kind == "gpu" else None)
+    event |= {"worker_peak_bytes": watch.peak, "worker_predicted_bytes": watch.predicted}
     _report(task.topic, task.query, task.key, event)
     return table
 

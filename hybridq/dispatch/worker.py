@@ -25,6 +25,10 @@ def dask_setup(worker: Any) -> None:
     import hybridq.engines.cpu  # noqa: F401 -- here, so that the first task need not wait for them
 
     prepare_process()
+    from hybridq.dispatch.main_memory import main_memory, start_account
+
+    start_account(worker)
+    main_memory().keeps(lambda: BUILD_SIDES.nbytes)
     # Arrow imports pandas at the first conversion of a list, which takes a third of a second; not in a query's time.
     threading.Thread(target=pa.array, args=([1],), daemon=True).start()
 

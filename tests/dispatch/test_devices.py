@@ -139,6 +139,13 @@ def test_a_scheduler_that_is_paused_is_asked_again_and_then_given_up(monkeypatch
     with pytest.raises(ClusterUnreachable, match=r"has not answered for 0\.1 s"):
         Roster(client, patience=0.1).refresh()
     assert 2 <= len(asked) <= 8
+    client.status = "connecting"
+    monkeypatch.undo()
+    roster = Roster(client, patience=0.05)
+    assert len(roster.refresh()) == 1  # it may come back
+    time.sleep(0.1)
+    with pytest.raises(ClusterUnreachable, match="connect anew"):
+        roster.refresh()
     client.status = "closed"
     with pytest.raises(ClusterUnreachable, match="connection is lost"):
         Roster(client, patience=10).refresh()

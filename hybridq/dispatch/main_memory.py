@@ -1,0 +1,108 @@
+"""The account of a worker process's main memory: one budget, shared by its threads and by all queries."""
+
+from __future__ import annotations
+
+import contextlib
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from hybridq.engines.account import ADMISSION_SECONDS, DeviceAccount
+
+BUDGET_SHARE = 0.7
+"""Share of a worker's memory limit that chunks, build sides and values may fill: Dask pauses a worker at 0.8."""
+
+_STATUS = Path("/proc/self/status")
+_RESET = Path("/proc/self/clear_refs")
+_RESET_PEAK = "5"
+"""What makes Linux forget the process's peak (proc_pid_clear_refs(5))."""
+
+
+class MainMemory(DeviceAccount):
+    """Counts what the operating system says that this process holds.
+
+    Parameters
+    ----------
+    memory_limit : int
+        Bytes that the worker may use, with everything that it has before it runs a chunk.
+    patience : float
+        As for ``DeviceAccount``.
+    """
+
+    name = "the worker's memory"
+    remedy = "start workers with more memory (memory: in the cluster file, --memory-limit), or lower cpu_chunk_rows"
+
+    def __init__(self, memory_limit: int, patience: float = ADMISSION_SECONDS) -> None:
+        self.memory_limit = memory_limit
+        self.base = resident_bytes()
+        super().__init__(max(int(memory_limit * BUDGET_SHARE) - self.base, 1), patience)
+
+    @property
+    def used(self) -> int:
+        """Return the bytes that the process holds now."""
+        return resident_bytes()
+
+    def restart_peak(self) -> int:
+        """Return the most bytes held since this was last called, where the system can forget; else since its start."""
+        peak = _from_status("VmHWM") or resident_bytes()
+        _forget_peak()
+        return peak
+
+
+def resident_bytes() -> int:
+    """Return the bytes of main memory that this process holds."""
+    found = _from_status("VmRSS")
+    if found is None:
+        from psutil import Process
+
+        return int(Process().memory_info().rss)
+    return found
+
+
+def _from_status(name: str) -> int | None:
+    try:
+        for line in _STATUS.read_text().splitlines():
+            if line.startswith(name):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return None
+
+
+def _forget_peak() -> None:
+    # On another system, or in a sandbox, the peak is the process's own, which is never less than the chunk's.
+    with contextlib.suppress(OSError):
+        _RESET.write_text(_RESET_PEAK)
+
+
+_account: MainMemory | None = None
+
+
+def start_account(worker: Any) -> None:
+    """Make this process's account when a Dask worker starts; what Dask keeps for it counts."""
+    global _account
+    limit = worker.memory_manager.memory_limit
+    _account = MainMemory(int(limit or _system_memory()))
+    _account.keeps(lambda: _kept_by(worker))
+
+
+def main_memory() -> MainMemory:
+    """Return this process's account; made at the first use where no Dask worker has started."""
+    global _account
+    if _account is None:
+        _account = MainMemory(_system_memory())
+    return _account
+
+
+def _kept_by(worker: Any) -> int:
+    """Return the bytes of values that a Dask worker holds in memory, not those that it has moved to disk."""
+    fast = getattr(worker.data, "fast", None)
+    size = getattr(fast, "total_weight", None)
+    return int(worker.state.nbytes if size is None else size)
+
+
+@lru_cache(maxsize=1)
+def _system_memory() -> int:
+    from psutil import virtual_memory
+
+    return int(virtual_memory().total)

@@ -1,0 +1,142 @@
+"""A worker's main memory: one budget for its threads and queries, and a peak that is the operating system's."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import hybridq as hq
+from hybridq.dispatch.main_memory import MainMemory, resident_bytes
+from hybridq.dispatch.memory import check_chunk, host_footprint, rows_that_fit
+from hybridq.errors import DeviceOutOfMemory, ExecutionError
+from hybridq.physical.pipeline import Chunk, ParquetUnits
+
+MIB = 2**20
+
+
+def chunk(decoded):
+    return Chunk(0, (0,), ParquetUnits((), 10, decoded // 2), (), 10, decoded // 2, decoded)
+
+
+def test_the_peak_of_a_chunk_is_what_it_held_and_is_forgotten_afterwards():
+    account = MainMemory(4 * 2**30)
+    before = resident_bytes()
+    with account.admitted(1) as first:
+        held = np.ones(100 * MIB, np.uint8)
+        assert len(held) == 100 * MIB
+        del held
+    assert before + 95 * MIB < first.peak < before + 130 * MIB
+    with account.admitted(1) as second:
+        pass
+    assert second.peak < before + 40 * MIB
+
+
+def test_a_chunk_that_no_worker_can_hold_is_refused_with_figures():
+    account = MainMemory(100 * MIB)
+    with pytest.raises(DeviceOutOfMemory, match=r"take 209715200 bytes, and the worker may use 104857600.*memory: in"):
+        check_chunk(account, chunk(200 * MIB))
+    check_chunk(account, chunk(50 * MIB))
+
+
+def test_tables_count_and_a_real_gpu_needs_only_what_files_have():
+    table = pa.table({"x": pa.array(range(1000), pa.int64())})
+    assert host_footprint(chunk(1000), [table, "no table"], False) == 8000 + 3000
+    assert host_footprint(chunk(1000), [table], True) == 8000 + 500
+
+
+def test_cpu_chunks_are_sized_by_the_smallest_worker():
+    import dataclasses
+
+    from fakes import device
+
+    small = dataclasses.replace(device("cpu", threads=2), memory=1000)
+    large = dataclasses.replace(device("cpu", 1), memory=9000)
+    assert rows_that_fit([small, large, device("gpu")], 1.0, "cpu") == int(1000 * 0.6 / 2 * 0.9 / 3)
+    assert rows_that_fit([device("cpu")], 1.0, "cpu") is None
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("memory")
+    random = np.random.default_rng(1)
+    columns = {name: random.random(3_000_000) for name in "abcd"}
+    pq.write_table(pa.table(columns), folder / "t.parquet", row_group_size=3_000_000, use_dictionary=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def session(data):
+    with hq.connect({"workers": [{"kind": "cpu", "processes": 1, "threads": 1, "memory": "2GiB"}]}) as opened:
+        opened.register_folder(data)
+        yield opened
+
+
+def test_the_peak_in_the_report_is_the_operating_systems(session):
+    query = session.sql("select sum(a * b + c * d) as s, count(*) as n from t where a + b < 1.5")
+    query.collect()
+    pid = session.devices()[0].pid
+    seen, stop = [0], threading.Event()
+
+    def sample():
+        while not stop.wait(0.001):
+            text = Path(f"/proc/{pid}/status").read_text()
+            seen[0] = max(seen[0], int(text.split("VmRSS:")[1].split()[0]) * 1024)
+
+    thread = threading.Thread(target=sample)
+    thread.start()
+    try:
+        report = query.collect().report
+    finally:
+        stop.set()
+        thread.join()
+    assert list(report.peak_worker_bytes) == ["cpu-0"]
+    peak = report.peak_worker_bytes["cpu-0"]
+    assert 0.8 * seen[0] <= peak <= 1.2 * seen[0]
+    device = report.stages[0].devices[0]
+    assert device.worker_peak_bytes <= peak
+    assert device.worker_predicted_bytes >= 3_000_000 * 32
+
+
+def test_a_chunk_that_does_not_fit_the_worker_fails_with_what_to_do(session, data):
+    """The smallest chunk is a row group of 96 MB of columns; a worker of 80 MB cannot have it."""
+
+    def shrink(limit):
+        from hybridq.dispatch.main_memory import main_memory
+
+        main_memory().memory_limit = limit
+
+    client = session._connection._client
+    client.run(shrink, 80 * MIB)
+    try:
+        with pytest.raises(
+            ExecutionError, match=r"smallest piece.* bytes, and the worker may use .*start workers with"
+        ):
+            session.sql("select sum(a + b + c + d) as s from t").collect()
+    finally:
+        client.run(shrink, 2**31)
+    assert len(session.sql("select count(*) as n from t").collect()) == 1
+
+
+def test_two_queries_wait_for_each_other_and_both_come_out(session, data):
+    """The budget is smaller than two chunks; whichever comes second waits."""
+
+    def tighten(limit):
+        from hybridq.dispatch.main_memory import main_memory
+
+        main_memory().limit = limit
+
+    with hq.connect({"workers": [{"kind": "cpu", "processes": 1, "threads": 2, "memory": "2GiB"}]}) as shared:
+        shared.register_folder(data)
+        shared._connection._client.run(tighten, 400 * MIB)
+        queries = [shared.sql(f"select sum(a + b + c + d) + {i} as s from t") for i in range(2)]
+        start = time.monotonic()
+        handles = [query.submit() for query in queries]
+        reports = [handle.result(60).report for handle in handles]
+        assert time.monotonic() - start < 60
+    assert all(report.stages[0].devices[0].worker_predicted_bytes <= 400 * MIB for report in reports)
