@@ -494,6 +494,9 @@ class Driver:
             run.policy.set_slots(available)
             if self._gpus_seen and self._gpu_deaths >= 2 * len(self._gpus_seen) and not self._gpu_only(run):
                 run.policy.withdraw("gpu", unless_last=True)  # a device that dies twice is out for the query
+            if run.status == "running" and not run.policy.active and "cpu" in available and not self._gpu_only(run):
+                self._forbid_if_strict(f"stage {run.stage.id} ({run.stage.title}) has lost its last GPU worker")
+                run.policy.replace("gpu", "cpu")
         if "gpu" not in available and any(device.kind == "gpu" for device in gone):
             self._leave_gpu(there)
         self._stalls.check(self._needed_kinds(), devices)
@@ -508,7 +511,7 @@ class Driver:
                 self._redo_if_lost(run, there)
                 continue
             for key, merging in list(run.merging.items()):
-                if any(_lost(part.state, there) for part in merging.parts):
+                if merging.kind == "gpu" or any(_lost(part.state, there) for part in merging.parts):
                     run.give_up_merge(key)
                     self._executor.cancel([key])
             for part in [part for part in run.parts if _lost(part.state, there)]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import logging
 import queue
 import threading
@@ -272,9 +273,17 @@ class DaskExecutor:
         for key in keys:
             future = self._futures.pop(key, None)
             if future is not None:
+                if future.cancelled():
+                    self._forget(key)
                 future.release()
             for table in self._scattered.pop(key, ()):
                 table.release()
+
+    def _forget(self, key: str) -> None:
+        """Tell the scheduler that a task is not wanted: the client forgets those that it lost with its connection."""
+        message = {"op": "client-releases-keys", "keys": [key], "client": self._client.id}
+        with contextlib.suppress(Exception):  # a client that has ended is told so elsewhere
+            self._client._send_to_scheduler(message)
 
     def cancel(self, keys: Sequence[str]) -> None:
         """Give tasks up, whatever state they are in."""

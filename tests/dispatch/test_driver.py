@@ -311,3 +311,19 @@ def test_a_query_whose_windows_do_not_fit_fails_before_they_are_merged():
     with pytest.raises(ExecutionError, match="window functions"):
         driver.run()
     assert executor.merges == []
+
+
+def test_a_stage_that_auto_put_on_the_gpu_goes_on_without_it():
+    """Nothing of it was on the GPU when that was lost, and no other kind was planned."""
+
+    def behave(executor, task):
+        if task.kind == "gpu":
+            executor.there = [device("cpu")]
+        return None
+
+    executor = FakeExecutor(BOTH, behave)
+    driver, report = make_driver(executor, 4000, "gpu", chunk_units=1, stall_timeout=0.2, window=1)
+    run = driver._runs[0]
+    run.decision = dataclasses.replace(run.decision, forced=False)
+    assert values(driver.run()) == list(range(4000))
+    assert {each.kind for each in report.stages[0].devices} == {"cpu", "gpu"}
