@@ -145,9 +145,9 @@ def run(
 
     if form is OutputFormat.parquet and output is None:
         raise RequestError("--format parquet needs a file: add -o FILE")
-    _check_folders(output, report)
+    _check_outputs(output, report)
     source = _read_plan(plan)
-    with _connect(cluster, data) as session:
+    with _connect(cluster, data, source) as session:
         query = _query(session, source)
         shown = sys.stderr.isatty() if progress is None else progress
         result = query.collect(mode=mode.value, strict=strict, progress=shown)
@@ -171,9 +171,9 @@ def explain(
     """Show a query's stages: where each runs, why, how its joins work and what is estimated."""
     from hybridq.output import report_file
 
-    _check_folders(output)
+    _check_outputs(output)
     source = _read_plan(plan)
-    with _connect(cluster, data) as session:
+    with _connect(cluster, data, source) as session:
         explanation = _query(session, source).explain(mode=mode.value, analyze=analyze)
     text = {"json": explanation.to_json, "html": explanation.to_html, "text": explanation.__str__}[form.value]()
     if output is None:
@@ -265,11 +265,27 @@ def start(description: Annotated[str, typer.Argument(metavar="YAML", help="A clu
         cluster.close()
 
 
-def _check_folders(*paths: Path | None) -> None:
-    """Raise RequestError if a file is to be written to a folder that does not exist."""
+def _check_outputs(*paths: Path | None) -> None:
+    """Raise RequestError if a file could not be written after the query has run."""
+    written: set[Path] = set()
     for path in paths:
-        if path is not None and not path.absolute().parent.is_dir():
-            raise RequestError(f"cannot write {path}: the folder {path.absolute().parent} does not exist")
+        if path is None:
+            continue
+        folder = path.absolute().parent
+        try:
+            if not folder.is_dir():
+                raise RequestError(f"cannot write {path}: the folder {folder} does not exist")
+            if path.is_dir():
+                raise RequestError(f"cannot write {path}: it is a folder")
+            if path.exists() and not path.is_file():
+                raise RequestError(f"cannot write {path}: it is no regular file")
+        except OSError as error:  # a name that is too long, a folder that may not be looked into
+            raise RequestError(f"cannot write {path}: {error.strerror}") from None
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise RequestError(f"cannot write {path}: no permission to write to {folder}")
+        if path.absolute() in written:
+            raise RequestError(f"cannot write both the answer and the report to {path}")
+        written.add(path.absolute())
 
 
 def _read_plan(plan: str) -> str | bytes:
@@ -297,12 +313,15 @@ def _decode(text: bytes, name: str) -> str:
         raise RequestError(f"{name} is not UTF-8 text") from None
 
 
-def _connect(cluster: str | None, data: Path) -> Session:
+def _connect(cluster: str | None, data: Path, source: str | bytes) -> Session:
     from hybridq.catalog import Catalog
+    from hybridq.planning import check_query
     from hybridq.session import connect
 
-    # What is wrong with the data is said before a cluster starts; footers are cached, so nothing is read twice.
-    Catalog().register_folder(data)
+    # What is wrong with the data or the query is said before a cluster starts; footers are read once.
+    catalog = Catalog()
+    catalog.register_folder(data)
+    check_query(source, catalog)
     session = connect(cluster)
     try:
         session.register_folder(data)

@@ -243,10 +243,10 @@ class Session:
         SqlError, UnknownTable, UnknownColumn, AmbiguousColumn, Unsupported
             The text cannot be planned.
         """
-        from hybridq.frontend.sql import plan_sql
+        from hybridq.planning import logical_plan
 
         start = time.perf_counter()
-        return Query(self, plan_sql(text, self._catalog.schemas()), text, start)
+        return Query(self, logical_plan(text, self._catalog), text, start)
 
     def substrait(self, plan: str | os.PathLike[str] | bytes | Mapping[str, Any]) -> Query:
         """Take a Substrait plan: a file (JSON or binary), or its content as bytes or a dict.
@@ -293,15 +293,11 @@ class Query:
     """A planned query. It may be run any number of times."""
 
     def __init__(self, session: Session, plan: Plan, text: str, start: float) -> None:
-        from hybridq.physical.stages import plan_stages
-        from hybridq.placement.support import check_supported
-        from hybridq.plan.rules import optimize
+        from hybridq.planning import physical_plan
 
         self._session = session
         self._text = text
-        catalog = session._catalog
-        self._physical: PhysicalPlan = plan_stages(optimize(plan, catalog.table), catalog, session.config)
-        check_supported(self._physical.stages)
+        self._physical: PhysicalPlan = physical_plan(plan, session._catalog, session.config)
         self._plan_seconds = time.perf_counter() - start
 
     def __repr__(self) -> str:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import datetime
 import io
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from decimal import Decimal
 from pathlib import Path
@@ -351,13 +354,80 @@ def test_a_forced_gpu_where_there_is_none(call, without_gpu, tpch_folder):
         assert "gpu" in err.splitlines()[0].lower()
 
 
-def test_an_address_where_no_scheduler_is(call, folder):
+def test_an_address_where_no_scheduler_is(call, tpch_folder, monkeypatch):
+    monkeypatch.setenv("HYBRIDQ_CONNECT_TIMEOUT", "2")
     start = time.perf_counter()
-    code, _, err = call("run", "tpch/q01", "--data", folder, "--cluster", "tcp://127.0.0.1:9")
+    code, _, err = call("run", "tpch/q06", "--data", tpch_folder, "--cluster", "tcp://127.0.0.1:9")
     assert code == 1
     assert err.startswith("error: ")
     assert "tcp://127.0.0.1:9" in err.splitlines()[0]
-    assert time.perf_counter() - start < 13
+    assert time.perf_counter() - start < 7
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.0 400 Bad request syntax\r\n\r\n"], ids=["silence", "HTTP"])
+def test_an_address_where_something_else_answers(tpch_folder, answer):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(30)
+        opened = []
+
+        def serve():
+            with contextlib.suppress(OSError):
+                while True:
+                    opened.append(server.accept()[0])
+                    opened[-1].sendall(answer)
+
+        threading.Thread(target=serve, daemon=True).start()
+        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        command = (*COMMAND, "run", "tpch/q06", "--data", tpch_folder, "--cluster", address)
+        environment = ENVIRONMENT | {"HYBRIDQ_CONNECT_TIMEOUT": "2"}
+        run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert run.returncode == 1
+    (line,) = run.stderr.splitlines()
+    assert line.startswith(f"error: no scheduler answered at {address} within 2 s: ")
+
+
+def test_the_address_of_a_worker(call, tpch_folder, one_worker):
+    device = one_worker.devices()[0]
+    code, _, err = call("run", "tpch/q06", "--data", tpch_folder, "--cluster", device.address)
+    assert code == 1
+    assert err == f"error: at {device.address} is no Dask scheduler, but a worker\n"
+
+
+@pytest.mark.parametrize(
+    ("sql", "word"),
+    [
+        ("select k frm t where", "line 1"),
+        ("select * from tt", "there is no table tt"),
+        ("select kk from t", "there is no column kk"),
+        ("select foo(k) from t", "the function foo is not supported"),
+        ("select i, count(*) from u group by i", "list"),
+    ],
+)
+def test_a_wrong_query_starts_no_cluster(call, folder, monkeypatch, tmp_path, sql, word):
+    pq.write_table(pa.table({"k": [1]}), tmp_path / "t.parquet")
+    pq.write_table(pa.table({"i": [[1]]}), tmp_path / "u.parquet")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(sql.encode())))
+    monkeypatch.setattr("hybridq.deploy.start", lambda *_: pytest.fail("a cluster was started"))
+    code, out, err = call("run", "-", "--data", tmp_path)
+    assert (code, out) == (2, "")
+    (line,) = err.splitlines()
+    assert line.startswith("error: ")
+    assert word in line
+
+
+def test_files_that_cannot_be_written_start_no_cluster(call, folder, monkeypatch, tmp_path):
+    monkeypatch.setattr("hybridq.deploy.start", lambda *_: pytest.fail("a cluster was started"))
+    long_name = tmp_path / ("x" * 300)
+    for options, words in (
+        (("-o", tmp_path), "it is a folder"),
+        (("--report", tmp_path / "no" / "report.json"), "does not exist"),
+        (("-o", long_name), "cannot write"),
+        (("-o", tmp_path / "a", "--report", tmp_path / "a"), "both the answer and the report"),
+    ):
+        code, out, err = call("run", "tpch/q01", "--data", folder, *options)
+        assert (code, out) == (2, "")
+        (line,) = err.splitlines()
+        assert words in line
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 import uuid
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from hybridq.dispatch.devices import RESOURCES, Device, require_devices, slots
 from hybridq.dispatch.executor import DaskExecutor, EventRouter, Executor
@@ -93,6 +94,7 @@ class Connection:
 
         make: Any = distributed.Client
         self.address = address
+        check_scheduler(address, timeout)
         self._direct = direct
         try:
             self._client: Any = make(
@@ -180,6 +182,41 @@ class Connection:
             self._client.close(timeout=CLOSE_SECONDS)
         except Exception as error:  # nothing more can be done; a client that failed to connect again ends like this
             logger.info("closing the client: %s: %s", type(error).__name__, error)
+
+
+def check_scheduler(address: str, timeout: float) -> None:
+    """Ask what answers at an address who it is: a Dask client would wait, complain in the background, and not say.
+
+    Raises
+    ------
+    ClusterUnreachable
+        Nobody answers in time, or it is no Dask scheduler.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    # In a thread of its own: a notebook has a running event loop in this one.
+    with ThreadPoolExecutor(1, "hybridq-probe") as pool:
+        try:
+            kind = pool.submit(lambda: asyncio.run(asyncio.wait_for(_kind_of(address, timeout), timeout))).result()
+        except Exception as error:
+            detail = " ".join(str(error).split()) or "it does not speak Dask's protocol"
+            raise ClusterUnreachable(f"no scheduler answered at {address} within {timeout:g} s: {detail}") from error
+    if kind != "Scheduler":
+        raise ClusterUnreachable(f"at {address} is no Dask scheduler, but a {kind.lower()}")
+
+
+async def _kind_of(address: str, timeout: float) -> str:
+    import distributed
+    from distributed.comm.core import connect
+    from distributed.core import send_recv
+
+    security, open_connection, ask = (cast("Any", part) for part in (distributed.Security, connect, send_recv))
+    comm = await open_connection(address, timeout=timeout, **security().get_connection_args("client"))
+    try:
+        identity = await ask(comm, op="identity")
+    finally:
+        comm.abort()
+    return str(identity.get("type", "something else"))
 
 
 def _nothing(number: int) -> int:

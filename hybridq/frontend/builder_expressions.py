@@ -18,8 +18,9 @@ from hybridq.frontend.builder_types import (
     named_type,
     retyped,
 )
-from hybridq.frontend.coercion import common_type_of, exact, membership
+from hybridq.frontend.coercion import common_type_of, membership
 from hybridq.plan.aggregates import aggregate_type
+from hybridq.plan.exact_values import exact
 from hybridq.plan.expressions import Call, Case, Cast, Column, Expression, Literal
 from hybridq.plan.functions import ARITHMETIC, COMPARISONS, DATE_PARTS, result_type
 

@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from hybridq.errors import CastFailed, Unsupported
-from hybridq.frontend.coercion import cast_to, common_type_of, exact
+from hybridq.frontend.coercion import cast_to, common_type_of
+from hybridq.plan.exact_values import exact
 from hybridq.plan.expressions import Call, Expression, Literal
 from hybridq.plan.functions import arithmetic_types
 from hybridq.types import is_decimal, is_floating, is_integer, normalize

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import date, datetime
-from decimal import Decimal, localcontext
 from functools import reduce
-from typing import Any
 
 import pyarrow as pa
 
 from hybridq.errors import Unsupported
+from hybridq.plan.exact_values import exact
 from hybridq.plan.expressions import Call, Cast, Expression, In, Literal
 from hybridq.plan.functions import common_type
 from hybridq.types import is_decimal, is_floating, is_integer, is_interval, is_nested, is_string, is_time
@@ -51,49 +49,6 @@ def is_convertible(source: pa.DataType, target: pa.DataType) -> bool:
 
 def _is_number(data_type: pa.DataType) -> bool:
     return is_integer(data_type) or is_floating(data_type) or is_decimal(data_type) or pa.types.is_boolean(data_type)
-
-
-def exact(value: Any, data_type: pa.DataType) -> Any:
-    """Return a constant as a value of that type, or ``None`` if the type does not hold exactly that value.
-
-    >>> exact(24, pa.decimal128(15, 2))
-    Decimal('24.00')
-    """
-    if isinstance(value, bool) or value is None:
-        return value if pa.types.is_boolean(data_type) else None
-    if isinstance(value, int | Decimal):
-        return _exact_number(value, data_type)
-    if isinstance(value, datetime):
-        return value if pa.types.is_timestamp(data_type) and (value.tzinfo is None) == (data_type.tz is None) else None
-    if isinstance(value, date):
-        if pa.types.is_timestamp(data_type) and data_type.tz is None:
-            return datetime(value.year, value.month, value.day)
-        return value if pa.types.is_date(data_type) else None
-    if isinstance(value, float):
-        return value if data_type == pa.float64() else None
-    return None
-
-
-def _exact_number(value: int | Decimal, data_type: pa.DataType) -> Any:
-    if is_decimal(data_type):
-        with localcontext() as context:
-            context.prec = 100
-            number = Decimal(value)
-            rounded = number.quantize(Decimal(1).scaleb(-data_type.scale)) if number.is_finite() else None
-            if rounded is None or rounded != number or len(rounded.as_tuple().digits) > data_type.precision:
-                return None
-            return rounded
-    if value != value // 1:
-        return float(value) if is_floating(data_type) and Decimal(float(value)) == value else None
-    whole = int(value)
-    if is_integer(data_type):
-        unsigned = pa.types.is_unsigned_integer(data_type)
-        lowest = 0 if unsigned else -(1 << data_type.bit_width - 1)
-        return whole if lowest <= whole < (1 << data_type.bit_width - (0 if unsigned else 1)) else None
-    if is_floating(data_type):
-        digits = 24 if data_type == pa.float32() else 53
-        return float(whole) if abs(whole) <= 1 << digits else None
-    return None
 
 
 def common_type_of(expressions: Sequence[Expression], purpose: str) -> list[Expression]:

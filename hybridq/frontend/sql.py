@@ -11,7 +11,7 @@ import pyarrow as pa
 from hybridq.errors import HybridqError, Unsupported
 from hybridq.frontend.sql_aggregates import check_aggregates
 from hybridq.frontend.sql_errors import refuse_other_statements, refuse_time_zones, translated
-from hybridq.frontend.sql_guards import rules_to_leave_out
+from hybridq.frontend.sql_guards import moves_conditions_below_aggregates
 from hybridq.frontend.sql_joins import join_notes
 from hybridq.frontend.sql_text import has_multisets
 from hybridq.frontend.substrait import plan_substrait
@@ -137,6 +137,8 @@ def _substrait(text: str, tables: Mapping[str, Schema]) -> _Exported:
     for name, schema in tables.items():
         planned = pa.schema([pa.field(field.name, _planned_type(field.type)) for field in schema])
         context.register_record_batches(_quoted(name), [[pa.RecordBatch.from_pylist([], schema=planned)]])
+    # It computes constants in its own way: integers wrap, quotients are cut off. ``constant_folding`` does it instead.
+    context.remove_optimizer_rule("simplify_expressions")
     if has_multisets(text):
         # DataFusion plans INTERSECT ALL and EXCEPT ALL as joins to which repeated rows do not matter, and may then make
         # an inner join below them a semi join, which has fewer.
@@ -147,10 +149,8 @@ def _substrait(text: str, tables: Mapping[str, Schema]) -> _Exported:
         frame = context.sql_with_options(text, options)
         answer = tuple(frame.schema().names)
         logical = frame.optimized_logical_plan()
-        left_out = rules_to_leave_out(frame.logical_plan().display_indent(), logical.display_indent())
-        if left_out:
-            for rule in left_out:
-                context.remove_optimizer_rule(rule)
+        if moves_conditions_below_aggregates(logical.display_indent()):
+            context.remove_optimizer_rule("push_down_filter")
             frame = context.sql_with_options(text, options)
             logical = frame.optimized_logical_plan()
         windows = window_details(logical)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 
 from hybridq.errors import HybridqError, PlanFormatError, Unsupported
 from hybridq.frontend.coercion import common_type_of, is_convertible, membership
-from hybridq.frontend.substrait_functions import special_form
+from hybridq.frontend.substrait_functions import OF_THE_MOMENT, moment_value, special_form
 from hybridq.frontend.substrait_subqueries import Subqueries
 from hybridq.frontend.substrait_values import arrow_type, constant, literal
-from hybridq.plan.expressions import Call, Case, Cast, Column, Expression, Literal, SubqueryValue, columns_of, walk
+from hybridq.plan.expressions import Call, Case, Cast, Column, Expression, In, Literal, SubqueryValue, columns_of, walk
 from hybridq.plan.functions import BY_SUBSTRAIT_NAME, COMPARISONS, DATE_PARTS, result_type
-from hybridq.types import is_nested
+from hybridq.plan.rules.comparison_forms import formed_alone
+from hybridq.plan.rules.constant_folding import computed, value_of
+from hybridq.types import is_nested, is_string
 
 DEEPEST_EXPRESSION = 100
 """Levels of nesting that an expression may have; chains of AND and OR count as one."""
@@ -45,11 +48,14 @@ class ExpressionTranslator:
     widened : set of str
         Columns whose decimal type has more digits than the producer of the plan assumed: sums, which hybridq gives
         38 digits. Types that the plan declares for expressions over them are derived anew.
+    moment : datetime
+        What now() is throughout the query.
     """
 
     functions: Mapping[int, str]
     widened: set[str] = field(default_factory=set)
     subqueries: Subqueries = field(default_factory=Subqueries)
+    moment: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def condition(self, message: Any, fields: Fields) -> Expression:
         """Convert an expression that rows are filtered by.
@@ -73,6 +79,17 @@ class ExpressionTranslator:
         """
         if depth > DEEPEST_EXPRESSION:
             raise Unsupported(f"an expression nested deeper than {DEEPEST_EXPRESSION} levels is not supported")
+        # Much of what must be constant in a plan (a pattern's flags, a list's values) may be computed in the text.
+        expression = formed_alone(self._translate(message, fields, depth))
+        if (
+            isinstance(expression, Cast)
+            and isinstance(expression.operand, Literal)
+            and is_string(expression.operand.type)
+        ):
+            return value_of(expression) or expression  # a date with 13 months is wrong wherever it stands
+        return computed(expression)
+
+    def _translate(self, message: Any, fields: Fields, depth: int) -> Expression:
         kind = message.WhichOneof("rex_type")
         if kind == "literal":
             return constant(message.literal)
@@ -119,6 +136,10 @@ class ExpressionTranslator:
         if substrait_name in ("extract", "date_part"):
             return self._extract(message, fields, depth)
         arguments = [self.translate(_value(part, substrait_name), fields, depth) for part in message.arguments]
+        if substrait_name in OF_THE_MOMENT and not arguments:
+            return moment_value(substrait_name, self.moment)
+        if substrait_name == "arrow_cast" and arguments:
+            return _converted(arguments[0], arrow_type(message.output_type), returns_null=False)
         if any(map(is_nested, (argument.type for argument in arguments))) and substrait_name not in _OF_NESTED:
             raise Unsupported(f"the function {substrait_name} of lists or structs is not supported")
         if (special := special_form(substrait_name, arguments)) is not None:
@@ -184,13 +205,7 @@ class ExpressionTranslator:
 
     def _cast(self, message: Any, fields: Fields, depth: int) -> Expression:
         operand = self.translate(message.input, fields, depth)
-        data_type = arrow_type(message.type)
-        returns_null = message.failure_behavior == 1
-        if operand.type == data_type:
-            return operand
-        if not is_convertible(operand.type, data_type):
-            raise Unsupported(f"a cast of {operand.type} to {data_type} is not supported: in {operand}")
-        return Cast(data_type, operand, returns_null)
+        return _converted(operand, arrow_type(message.type), message.failure_behavior == 1)
 
     def _case(self, message: Any, fields: Fields, depth: int) -> Expression:
         clauses = list(message.ifs)
@@ -215,6 +230,14 @@ class ExpressionTranslator:
             branches.append((Call(pa.bool_(), "equal", tuple(pair)), self.translate(clause.then, fields, depth)))
         default = self.translate(getattr(message, "else"), fields, depth) if message.HasField("else") else None
         return _case(branches, default)
+
+
+def _converted(operand: Expression, data_type: pa.DataType, returns_null: bool) -> Expression:
+    if operand.type == data_type:
+        return operand
+    if not is_convertible(operand.type, data_type):
+        raise Unsupported(f"a cast of {operand.type} to {data_type} is not supported: in {operand}")
+    return Cast(data_type, operand, returns_null)
 
 
 def _column(message: Any, fields: Fields) -> Column:
@@ -267,16 +290,21 @@ def _escape(argument: Expression) -> tuple[str, ...]:
 
 
 def _merged_membership(terms: Sequence[Expression]) -> Expression | None:
-    """Return ``x IN (a, b)`` for ``x = a OR x = b``, and ``None`` for any other OR."""
+    """Return ``x IN (a, b)`` for ``x = a OR x = b``, also beside ``x IN (c)``, and ``None`` for any other OR."""
     values: list[Literal] = []
     operand: Expression | None = None
     for term in terms:
-        if not (isinstance(term, Call) and term.function == "equal" and isinstance(term.arguments[1], Literal)):
+        if isinstance(term, In):
+            found: Expression = term.operand
+            values += term.values
+        elif isinstance(term, Call) and term.function == "equal" and isinstance(term.arguments[1], Literal):
+            found = term.arguments[0]
+            values.append(term.arguments[1])
+        else:
             return None
-        if operand is not None and term.arguments[0] != operand:
+        if operand is not None and found != operand:
             return None
-        operand = term.arguments[0]
-        values.append(term.arguments[1])
+        operand = found
     return None if operand is None else membership(operand, values)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 
 import pyarrow as pa
 
@@ -25,6 +27,17 @@ _FLAGS = frozenset("cigs")
 """``i``: any case; ``g``: all matches (of REGEXP_REPLACE); ``s``: a dot matches a line's end; ``c``: as without it."""
 
 
+OF_THE_MOMENT = frozenset({"now", "current_timestamp", "current_date", "today"})
+"""Functions of the time at which the query was planned."""
+
+
+def moment_value(name: str, moment: datetime) -> Literal:
+    """Return what a function of ``OF_THE_MOMENT`` is in a query of that moment, in UTC."""
+    if name in ("current_date", "today"):
+        return Literal(pa.date32(), moment.date())
+    return Literal(pa.timestamp("ns", "UTC"), moment)
+
+
 def special_form(name: str, arguments: Sequence[Expression]) -> Expression | None:
     """Return a call that needs more than a new name; ``None``: it does not.
 
@@ -39,8 +52,16 @@ def special_form(name: str, arguments: Sequence[Expression]) -> Expression | Non
     Unsupported
         An argument that must be constant is not, or has a value that is not supported.
     """
+    if name == "pi" and not arguments:
+        return Literal(pa.float64(), math.pi)
     if name == "nullif" and len(arguments) == 2:
         return _null_if(*arguments)
+    if name in ("nvl", "ifnull") and len(arguments) == 2:
+        return _call("coalesce", common_type_of(arguments, name))
+    if name == "nvl2" and len(arguments) == 3:
+        test, *values = arguments
+        chosen, other = common_type_of(values, name)
+        return Case(chosen.type, ((Call(pa.bool_(), "is_not_null", (test,)), chosen),), other)
     if name in REGULAR_EXPRESSIONS and len(arguments) == 2:
         wanted, flags = REGULAR_EXPRESSIONS[name]
         match = _call("regexp_like", arguments, tuple(flags))

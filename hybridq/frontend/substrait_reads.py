@@ -13,9 +13,10 @@ from hybridq.errors import DataError, HybridqError, PlanFormatError, UnknownColu
 from hybridq.frontend.coercion import cast_to
 from hybridq.frontend.substrait_expressions import ExpressionTranslator, column_at
 from hybridq.frontend.substrait_values import arrow_type, name_count
-from hybridq.plan.expressions import Column, Literal, columns_of
+from hybridq.plan.expressions import Column, columns_of
 from hybridq.plan.naming import unique_name
 from hybridq.plan.nodes import Filter, Node, Scan, ScanColumn, Values
+from hybridq.plan.rules.constant_folding import value_of
 from hybridq.types import Schema, is_decimal, is_floating, is_integer, is_interval, is_string
 
 Read = tuple[Node, tuple[Column, ...]]
@@ -193,7 +194,7 @@ def read_values(body: Any, scans: Counter[str], expressions: ExpressionTranslato
 def _constant(row: Any, ordinal: int, data_type: pa.DataType, expressions: ExpressionTranslator) -> Any:
     if ordinal >= len(row.fields):
         raise PlanFormatError("the plan has a row of constants with too few values")
-    value = cast_to(expressions.translate(row.fields[ordinal], ()), data_type)
-    if not isinstance(value, Literal):
+    value = value_of(cast_to(expressions.translate(row.fields[ordinal], ()), data_type))
+    if value is None:
         raise Unsupported("VALUES with anything but constants is not supported")
     return value.value

@@ -13,9 +13,6 @@ from .tree import Expr, Query, Relation, Select, SetOperation
 COMPARED = ("int", "float", "decimal", "text", "date", "moment")
 """Kinds of which two different columns can be compared."""
 
-FOLDED_OTHERWISE = ("cast", "upper", "round")
-"""Starts of functions that DataFusion, which computes constant expressions while it plans, rounds or maps otherwise."""
-
 POSITIONAL = ("row_number", "ntile", "lag", "lead")
 """Starts of window functions that tell apart rows which tie on all keys."""
 
@@ -115,8 +112,6 @@ class Generator:
 
     def call(self, function: Function, scope: Scope, depth: int, tame: bool) -> Expr:
         parts = tuple(self.value(kind, scope, depth - 1, tame or function.tame) for kind in function.arguments)
-        if not any(map(_uses_columns, parts)) and function.text.startswith(FOLDED_OTHERWISE):
-            return self.leaf(function.kind, scope, tame)
         return _made(function.kind, function.text, parts, function.duckdb, function.exact)
 
     def arithmetic(self, kind: str, scope: Scope, depth: int) -> Expr:
@@ -346,8 +341,7 @@ class Generator:
         elif not nested and self.has("quotient") and self.chance(0.08):
             parts = (self.value("decimal", scope, 1, True), self.leaf("decimal", scope, True))
             divisor = _made("decimal", "nullif({0}, 0)", parts[1:])
-            if any(map(_uses_columns, parts)):
-                items += (Expr("decimal", "({0} / {1})", (parts[0], divisor), quotient=True),)
+            items += (Expr("decimal", "({0} / {1})", (parts[0], divisor), quotient=True),)
         elif not nested and self.has("correlated value") and self.chance(0.08):
             items += (self.correlated_value(scope),)
         distinct = self.has("distinct") and all(i.exact and not i.quotient for i in items) and self.chance(0.15)

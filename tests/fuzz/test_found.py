@@ -89,12 +89,20 @@ def test_several_lists_and_null(ask, condition, expected):
         ("false", []),
         ("(select count(*) from t) > 100", []),
         ("(select count(*) from t) > 1", [(4,)]),
+        ("1 = 0", []),
+        ("'a' not like '_'", []),
     ],
 )
 def test_conditions_without_columns_over_an_aggregate_of_all_rows(ask, condition, expected):
     having = condition.replace("n between n", "count(*) between count(*)")
     assert ask(f"select sum(x) as s from t having {having}", t=X) == expected
     assert ask(f"select s from (select sum(x) as s, count(*) as n from t) d where {condition}", t=X) == expected
+
+
+def test_a_constant_condition_over_an_aggregate_of_a_join(ask):
+    join = "from t p left join t q on p.x = q.x"
+    assert ask(f"select sum(p.x) as s {join} having 'a' not like '_'", t=X) == []
+    assert ask(f"select sum(p.x) as s {join} having 'a' like '_'", t=X) == [(4,)]
 
 
 def test_where_without_columns_below_an_aggregate_of_all_rows(ask):

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from hybridq.errors import CastFailed, DivisionByZero, ExecutionError, NumericOverflow
+from hybridq.testing.in_process import connect_in_process
 
 from .conftest import MODES, in_order, rows
 
@@ -176,3 +177,62 @@ def test_timestamps_and_dates_compare_by_instant(ask):
     moments = [datetime.datetime(1998, 9, 2), datetime.datetime(1998, 9, 2, 0, 0, 1)]
     t = pa.table({"at": pa.array(moments, pa.timestamp("us"))})
     assert in_order(ask("select at from t where at <= date '1998-09-02'", t=t)) == [(moments[0],)]
+
+
+# --- constants are computed as columns are ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("constant", "over_a_column", "expected"),
+    [
+        ("0.5 / 3.00", "d / 3.00", Decimal("0.16667")),
+        ("cast(0.5 as bigint)", "cast(d as bigint)", 1),
+        ("cast(-2.5 as bigint)", "cast(d - 3.0 as bigint)", -3),
+        ("upper('ß')", "upper(s)", "ẞ"),
+        ("-7 / 2", "(i - 8) / 2", -3),
+        ("round(2.5)", "round(d + 2.0)", Decimal("3.0")),
+        ("date '1998-12-01' - interval '90' day", "day - interval '90' day", datetime.date(1998, 9, 2)),
+        ("extract(year from date '1998-12-01')", "extract(year from day)", 1998),
+        ("1 in (2, NULL)", "i in (2, NULL)", None),
+        ("case when 1 = 2 then 1 / 0 else 5 end", "case when i = 2 then 1 / (i - 1) else 5 end", 5),
+        ("coalesce(cast(NULL as int), 7)", "coalesce(nullif(i, 1), 7)", 7),
+    ],
+)
+def test_a_constant_is_what_a_column_is(constant, over_a_column, expected):
+    row = {
+        "i": pa.array([1], pa.int64()), "d": pa.array([Decimal("0.5")], pa.decimal128(1, 1)), "s": pa.array(["ß"]),
+        "day": pa.array([datetime.date(1998, 12, 1)]),
+    }  # fmt: skip
+    with connect_in_process() as session:
+        session.register("t", pa.table(row))
+        answers = [session.sql(f"select {text} as x from t").collect().to_arrow() for text in (constant, over_a_column)]
+    assert [answer.column(0).to_pylist() for answer in answers] == [[expected]] * 2
+
+
+@pytest.mark.parametrize(
+    ("constant", "over_a_column", "error"),
+    [
+        ("9223372036854775807 + 1", "9223372036854775806 + i + 1", NumericOverflow),
+        ("9223372036854775807 * 2", "9223372036854775807 * (i + 1)", NumericOverflow),
+        ("-9223372036854775807 - 2", "-9223372036854775807 - i - 1", NumericOverflow),
+        ("1 / 0", "1 / (i - 1)", DivisionByZero),
+        ("cast(300 as tinyint)", "cast(i + 299 as tinyint)", CastFailed),
+    ],
+)
+def test_a_constant_fails_as_a_column_does(constant, over_a_column, error):
+    with connect_in_process() as session:
+        session.register("t", pa.table({"i": pa.array([1], pa.int64())}))
+        for text in (f"select {constant} as x", f"select {over_a_column} as x from t"):
+            with pytest.raises(error):
+                session.sql(text).collect()
+        # What no row needs does not fail.
+        guarded = session.sql(f"select case when i = 2 then {constant} else 0 end as x from t")
+        assert guarded.collect().to_arrow().column(0).to_pylist() == [0]
+
+
+def test_now_is_one_moment_of_the_query():
+    with connect_in_process() as session:
+        session.register("t", pa.table({"i": [1, 2, 3]}))
+        text = "select distinct now() = current_timestamp as a, current_date = cast(now() as date) as b from t"
+        query = session.sql(text)
+        assert query.collect().to_arrow().to_pylist() == [{"a": True, "b": True}]

@@ -8,6 +8,7 @@ from hybridq.plan.cardinality import Estimator
 from hybridq.plan.nodes import Node, Plan
 from hybridq.plan.rules.canonical_names import canonical_names
 from hybridq.plan.rules.column_pruning import column_pruning
+from hybridq.plan.rules.comparison_forms import comparison_forms
 from hybridq.plan.rules.constant_folding import constant_folding
 from hybridq.plan.rules.join_order import join_order
 from hybridq.plan.rules.merge_projections import merge_projections
@@ -21,6 +22,7 @@ Rule = Callable[[Node], Node] | Callable[[Node, Estimator], Node]
 
 RULES: tuple[Rule, ...] = (
     constant_folding,
+    comparison_forms,
     merge_projections,
     predicate_pushdown,
     merge_projections,

@@ -107,7 +107,7 @@ def can_fail(expression: Expression, overflow: bool = False) -> bool:
 
 def _may_raise(part: Expression, overflow: bool) -> bool:
     if isinstance(part, Cast):
-        return not part.null_on_failure and not _safe_cast(part.operand.type, part.type)
+        return not part.null_on_failure and not is_safe_cast(part.operand.type, part.type)
     if not isinstance(part, Call):
         return False
     if (function := FUNCTIONS.get(part.function)) is not None and function.raises:
@@ -123,7 +123,7 @@ def _may_raise(part: Expression, overflow: bool) -> bool:
     return overflow and part.function in OVERFLOWING
 
 
-def _safe_cast(source: pa.DataType, target: pa.DataType) -> bool:
+def is_safe_cast(source: pa.DataType, target: pa.DataType) -> bool:
     """Tell whether every value of one type fits another."""
     if source == target or pa.types.is_null(source):
         return True

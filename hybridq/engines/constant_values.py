@@ -1,0 +1,73 @@
+"""Values of expressions without columns, computed as columns are: a constant and a column never differ."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from hybridq.engines.column import to_arrow
+from hybridq.engines.evaluate import Evaluator
+from hybridq.engines.frame import CpuFrame, block_of
+from hybridq.plan.expressions import Expression, Literal
+
+INTERVAL = pa.month_day_nano_interval()
+
+
+def constant_value(expression: Expression) -> Literal | None:
+    """Compute an expression that reads no columns.
+
+    Parameters
+    ----------
+    expression : Expression
+        Of literals alone.
+
+    Returns
+    -------
+    Literal or None
+        Of the expression's type; ``None`` where no literal holds the value: a timestamp finer than a microsecond, a
+        year outside 1 to 9999, a decimal of too many digits, a negative zero (equal to zero, but not the same), a list.
+
+    Raises
+    ------
+    ExecutionError
+        The value cannot be computed, as in a row of a column.
+    Unsupported
+        The engine lacks a function.
+
+    >>> from hybridq.plan.expressions import Call
+    >>> one = Literal(pa.int64(), 1)
+    >>> print(constant_value(Call(pa.int64(), "add", (one, one))))
+    2
+    """
+    if pa.types.is_nested(expression.type):
+        return None
+    column = Evaluator([expression]).evaluate(block_of(CpuFrame({}, 1)), 0)
+    array = to_arrow(column.expand(1))
+    if array.type != expression.type:
+        array = array.cast(expression.type)
+    return _literal(expression.type, array)
+
+
+def _literal(data_type: pa.DataType, array: Any) -> Literal | None:
+    if array.null_count:
+        return Literal(data_type, None)
+    if pa.types.is_timestamp(data_type) and data_type.unit == "ns" and array.cast(pa.int64())[0].as_py() % 1000:
+        return None
+    if pa.types.is_duration(data_type) or pa.types.is_time(data_type):
+        return None
+    try:
+        value = array.cast(pa.timestamp("us", data_type.tz))[0].as_py() if _is_fine(data_type) else array[0].as_py()
+    except (ValueError, OverflowError, pa.ArrowInvalid):
+        return None  # a year that Python's dates do not reach
+    if isinstance(value, Decimal) and len(value.as_tuple().digits) > data_type.precision:
+        return None
+    if isinstance(value, float) and value == 0 and math.copysign(1, value) < 0:
+        return None
+    return Literal(data_type, tuple(value) if data_type == INTERVAL else value)
+
+
+def _is_fine(data_type: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(data_type)) and data_type.unit == "ns"

@@ -1,0 +1,57 @@
+"""From a query to the stages that run: what a session does before its cluster is needed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hybridq.config import Config
+
+if TYPE_CHECKING:
+    from hybridq.catalog import Catalog
+    from hybridq.physical.stages import PhysicalPlan
+    from hybridq.plan.nodes import Plan
+
+
+def logical_plan(source: str | bytes, catalog: Catalog) -> Plan:
+    """Plan SQL (text) or a Substrait plan (bytes) over the catalog's tables.
+
+    Raises
+    ------
+    SqlError, PlanFormatError, UnknownTable, UnknownColumn, AmbiguousColumn, Unsupported
+        It cannot be planned.
+    """
+    if isinstance(source, str):
+        from hybridq.frontend.sql import plan_sql
+
+        return plan_sql(source, catalog.schemas())
+    from hybridq.frontend.substrait import plan_substrait
+
+    return plan_substrait(source, catalog.schemas())
+
+
+def physical_plan(plan: Plan, catalog: Catalog, config: Config) -> PhysicalPlan:
+    """Optimise a plan and cut it into stages.
+
+    Raises
+    ------
+    Unsupported
+        No engine has something that the plan needs, or there is no way to run it.
+    """
+    from hybridq.physical.stages import plan_stages
+    from hybridq.placement.support import check_supported
+    from hybridq.plan.rules import optimize
+
+    physical = plan_stages(optimize(plan, catalog.table), catalog, config)
+    check_supported(physical.stages)
+    return physical
+
+
+def check_query(source: str | bytes, catalog: Catalog) -> None:
+    """Plan a query for its errors, so that they are known before a cluster starts.
+
+    Raises
+    ------
+    RequestError
+        It cannot be planned.
+    """
+    physical_plan(logical_plan(source, catalog), catalog, Config.load())
