@@ -404,7 +404,7 @@ def _read_footer(stamp: FileStamp) -> Footer:
             if source is not path:
                 source.close()
         arrow_schema = metadata.schema.to_arrow_schema()
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(_why_unreadable(stamp, error)) from error
     schema = tuple(Field(item.name, declared(item.type)) for item in arrow_schema)
     _check_unique([item.name for item in schema], path)

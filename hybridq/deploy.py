@@ -238,7 +238,8 @@ async def _serve(request: dict[str, Any], answer_pipe: IO[str], parent: int, scr
     cluster: Any = None
     make: Any = SpecCluster
     try:
-        cluster = await make(workers=workers, scheduler=scheduler, asynchronous=True)
+        security = scheduler["options"].get("security")
+        cluster = await make(workers=workers, scheduler=scheduler, asynchronous=True, security=security)
         answer = {"address": cluster.scheduler_address}
     except Exception as error:
         root: BaseException = error
@@ -310,9 +311,15 @@ def specification(topology: Topology, scratch: str) -> tuple[dict[str, Any], dic
     from distributed import Nanny, Scheduler
     from distributed.system import MEMORY_LIMIT
 
+    tls: dict[str, Any] = {}
+    if topology.security is not None:
+        from hybridq.dispatch.connection import dask_security
+
+        tls = {"protocol": "tls://", "security": dask_security(topology.security)}
     scheduler = {
         "cls": Scheduler,
         "options": {
+            **tls,
             "host": topology.host,
             "port": topology.port,
             "dashboard": topology.dashboard,
@@ -342,6 +349,7 @@ def specification(topology: Topology, scratch: str) -> tuple[dict[str, Any], dic
             workers[name] = {
                 "cls": Nanny,
                 "options": {
+                    **tls,
                     "name": name,
                     "nthreads": group.threads,
                     "memory_limit": int(group.memory or max(shared / max(sharers, 1), 2**28)),

@@ -9,6 +9,7 @@ import uuid
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hybridq.answers import Handle, Result
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from hybridq.placement.predict import StagePrediction
     from hybridq.placement.profile import Profile
     from hybridq.plan.nodes import Plan
+    from hybridq.security import TlsFiles
     from hybridq.topology import Kind
 
 logger = logging.getLogger(__name__)
@@ -36,7 +38,11 @@ CANCEL_SECONDS = 10.0
 """Seconds that Ctrl-C waits for the cluster to free what the query had."""
 
 
-def connect(cluster: str | os.PathLike[str] | Mapping[str, Any] | None = None, **options: Any) -> Session:
+def connect(
+    cluster: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    security: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Session:
     """Start a cluster on this machine, or attach to one that runs.
 
     Parameters
@@ -44,6 +50,9 @@ def connect(cluster: str | os.PathLike[str] | Mapping[str, Any] | None = None, *
     cluster : str, path, dict or None
         ``None``: start workers for all cores of this machine. A scheduler's address (``tcp://host:8786``): attach to
         it. A cluster file (``cluster/local.yaml``) or a dict of the same form: start what it describes.
+    security : dict, optional
+        Paths of PEM files, as ``ca``, ``certificate`` and ``key``: all connections are encrypted, and both ends show
+        certificates. A scheduler's address then begins with ``tls://``. A cluster file may have the same.
     **options
         Settings by name (see ``hybridq.config.Config``), such as ``cpu_chunk_rows=500_000``.
 
@@ -62,13 +71,20 @@ def connect(cluster: str | os.PathLike[str] | Mapping[str, Any] | None = None, *
         The cluster has no worker that hybridq can use; the message tells how to start some.
     """
     from hybridq import deploy
+    from hybridq.security import tls_files
     from hybridq.topology import default_topology, find_gpus, has_gpu_packages, load_topology
 
     config = Config.load(**options)
+    files = None if security is None else tls_files(security, "security")
     if isinstance(cluster, str) and "://" in cluster:
-        _check_address(cluster)
-        return Session(cluster, config)
+        _check_address(cluster, files is not None)
+        return Session(cluster, config, security=files)
     topology = default_topology() if cluster is None else load_topology(cluster)
+    if files is not None:
+        topology = replace(topology, security=files)
+    if topology.address:
+        _check_address(topology.address, topology.security is not None)
+        return Session(topology.address, config, security=topology.security)
     if cluster is None and not has_gpu_packages() and (gpus := find_gpus()):
         warnings.warn(f"GPUs are not used: {len(gpus)} found, but not cuDF: pip install 'hybridq[gpu]'", stacklevel=2)
     local = deploy.start(topology, config.stall_timeout)
@@ -77,15 +93,21 @@ def connect(cluster: str | os.PathLike[str] | Mapping[str, Any] | None = None, *
 
         connection.preload()  # takes half a second, in which the cluster starts
         local.wait_until_ready()
-        return Session(local.address, config, local)
+        return Session(local.address, config, local, security=topology.security)
     except BaseException:
         local.close()
         raise
 
 
-def _check_address(address: str) -> None:
+def _check_address(address: str, secured: bool) -> None:
     """Check what Dask would only complain of after its timeout."""
     scheme, _, place = address.partition("://")
+    if scheme in ("tls", "wss") and not secured:
+        raise ConfigurationError(f"connecting to {address} needs certificates: give security={{ca, certificate, key}}")
+    if scheme in ("tcp", "ws") and secured:
+        raise ConfigurationError(
+            f"{address} is not encrypted, and security is asked for: use tls:// in place of tcp://"
+        )
     if scheme in ("tcp", "tls", "ws", "wss") and not place.rpartition(":")[2].isdigit():
         raise ConfigurationError(f"the address {address} has no port: a scheduler's is {scheme}://HOST:8786, say")
 
@@ -106,6 +128,7 @@ class Session:
         config: Config,
         cluster: LocalCluster | None = None,
         connection: ConnectionProtocol | None = None,
+        security: TlsFiles | None = None,
     ) -> None:
         from hybridq.catalog import Catalog
 
@@ -114,7 +137,9 @@ class Session:
         if connection is None:
             from hybridq.dispatch.connection import Connection
 
-            connection = Connection(address, config.connect_timeout, cluster is not None, config.stall_timeout)
+            connection = Connection(
+                address, config.connect_timeout, cluster is not None, config.stall_timeout, security
+            )
         self._connection = connection
         self._catalog = Catalog()
         self._hot: HotColumns | None = None

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hybridq.errors import ConfigurationError
+from hybridq.security import TlsFiles, tls_files
 
 Kind = Literal["cpu", "gpu"]
 EngineName = Literal["cpu", "cuda", "simulated"]
@@ -69,12 +70,18 @@ class Topology:
         0: any free port.
     dashboard : bool
         Serve Dask's dashboard (needs bokeh).
+    security : TlsFiles or None
+        Makes all connections encrypted and authenticated; ``None``: plain TCP.
+    address : str
+        Of a scheduler that runs already: nothing is started then.
     """
 
     workers: tuple[WorkerGroup, ...]
     host: str = "127.0.0.1"
     port: int = 0
     dashboard: bool = False
+    security: TlsFiles | None = None
+    address: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, ready for JSON."""
@@ -83,7 +90,9 @@ class Topology:
     @classmethod
     def from_plain(cls, data: Mapping[str, Any]) -> Topology:
         """Rebuild from what ``to_dict`` returned."""
-        return cls(**{**data, "workers": tuple(WorkerGroup(**group) for group in data["workers"])})
+        security = TlsFiles(**data["security"]) if data.get("security") else None
+        groups = tuple(WorkerGroup(**group) for group in data["workers"])
+        return cls(**{**data, "workers": groups, "security": security})
 
 
 def default_topology() -> Topology:
@@ -153,7 +162,7 @@ def load_topology(source: str | os.PathLike[str] | Mapping[str, Any]) -> Topolog
     except yaml.YAMLError as error:
         detail = " ".join(str(error).split())
         raise ConfigurationError(f"cluster file {path} is not valid YAML: {detail}") from None
-    return _parse(data, f"cluster file {path}")
+    return _parse(data, f"cluster file {path}", path.parent)
 
 
 def _resolve(path: Path) -> Path:
@@ -165,10 +174,23 @@ def _resolve(path: Path) -> Path:
     return next((candidate for candidate in candidates if candidate.is_file()), path)
 
 
-def _parse(data: Any, where: str) -> Topology:
-    root = _mapping(data, where, {"scheduler", "workers"})
-    scheduler = _mapping(root.get("scheduler") or {}, f"{where}, scheduler", {"host", "port", "dashboard"})
+def _parse(data: Any, where: str, folder: Path | str = ".") -> Topology:
+    root = _mapping(data, where, {"scheduler", "workers", "security"})
+    keys = {"host", "port", "dashboard", "address"}
+    scheduler = _mapping(root.get("scheduler") or {}, f"{where}, scheduler", keys)
+    security = None
+    if root.get("security") is not None:
+        security = tls_files(root["security"], f"{where}, security", folder)
+    address = scheduler.get("address", "")
+    if not isinstance(address, str) or (address and "://" not in address):
+        raise ConfigurationError(f"{where}, scheduler: address must be like tcp://HOST:8786, not {address!r}")
     groups = root.get("workers")
+    if address:
+        if groups is not None or len(scheduler) > 1:
+            raise ConfigurationError(
+                f"{where}: a scheduler with an address runs already: nothing else can be described"
+            )
+        return Topology((), security=security, address=address)
     if not isinstance(groups, list) or not groups:
         raise ConfigurationError(f"{where}: workers must be a list with at least one group")
     topology = Topology(tuple(_group(group, f"{where}, workers[{i}]") for i, group in enumerate(groups)))
@@ -179,7 +201,7 @@ def _parse(data: Any, where: str) -> Topology:
     if not isinstance(dashboard, bool):
         raise ConfigurationError(f"{where}, scheduler: dashboard must be true or false, not {dashboard!r}")
     port = _integer(scheduler.get("port", 0), f"{where}, scheduler: port", minimum=0)
-    return replace(topology, host=host, port=port, dashboard=dashboard)
+    return replace(topology, host=host, port=port, dashboard=dashboard, security=security)
 
 
 def _group(data: Any, where: str) -> WorkerGroup:

@@ -39,6 +39,7 @@ ALLOWED = {
         "plan.expressions",
         "plan.nodes",
         "report",
+        "security",
         "storage",
         "topology",
         "testing.simulated",

@@ -13,6 +13,7 @@ from hybridq.dispatch.executor import DaskExecutor, EventRouter, Executor
 from hybridq.dispatch.roster import Roster, workers_of
 from hybridq.errors import ClusterUnreachable, DeviceUnavailable, WorkersLost
 from hybridq.placement.calibrate import ClusterMeasurements
+from hybridq.security import TlsFiles
 from hybridq.topology import Kind
 
 logger = logging.getLogger(__name__)
@@ -33,6 +34,17 @@ EMPTY_TASKS = 100
 def preload() -> None:
     """Import Dask now, so that a later ``Connection`` need not wait for it."""
     import distributed  # noqa: F401
+
+
+def dask_security(files: TlsFiles) -> Any:
+    """Return Dask's form of TLS files: each party of a cluster shows the same certificate."""
+    from distributed import Security
+
+    make: Any = Security
+    parties = {}
+    for party in ("client", "scheduler", "worker"):
+        parties[f"tls_{party}_cert"], parties[f"tls_{party}_key"] = files.certificate, files.key
+    return make(tls_ca_file=files.ca, require_encryption=True, **parties)
 
 
 class ConnectionProtocol(Protocol):
@@ -78,6 +90,8 @@ class Connection:
         Workers' addresses can be reached from here.
     patience : float
         Seconds without a sign of life after which a worker, or the scheduler, is given up.
+    security : TlsFiles or None
+        For an address that begins with ``tls://``.
 
     Raises
     ------
@@ -89,7 +103,9 @@ class Connection:
 
     keeps_profiles = True
 
-    def __init__(self, address: str, timeout: float, direct: bool, patience: float = 30.0) -> None:
+    def __init__(
+        self, address: str, timeout: float, direct: bool, patience: float = 30.0, security: TlsFiles | None = None
+    ) -> None:
         import distributed
 
         make: Any = distributed.Client
@@ -98,8 +114,9 @@ class Connection:
         self._direct = direct
         try:
             self._client: Any = make(
-                address, timeout=timeout, set_as_default=False, asynchronous=False, direct_to_workers=direct
-            )
+                address, timeout=timeout, set_as_default=False, asynchronous=False, direct_to_workers=direct,
+                security=None if security is None else dask_security(security),
+            )  # fmt: skip
         except Exception as error:
             detail = " ".join(str(error).split())
             raise ClusterUnreachable(f"no scheduler answered at {address} within {timeout:g} s: {detail}") from error

@@ -56,10 +56,11 @@ def refuse_time_zones(text: str) -> None:
     """
     found = list(tokens(text))
     words = [token.value if token.kind == "word" else "" for token in found]
+    casts = "arrow_cast" in words
     for position, token in enumerate(found):
         zone = token.value.strip("'").lower()
         named = words[position - 3 : position] == ["at", "time", "zone"] and position >= 3
-        quoted = "arrow_cast" in words and token.kind == "text" and "timestamp" in zone and '"' in zone
+        quoted = casts and token.kind == "text" and "timestamp" in zone and '"' in zone
         if (named and zone not in _UTC) or (quoted and zone.split('"')[1] not in _UTC):
             line, column = place(text, token.offset)
             raise Unsupported(
