@@ -15,7 +15,6 @@ import asyncio
 import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -29,6 +28,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from hybridq.errors import ClusterUnreachable, ConfigurationError
+from hybridq.leftovers import Scratch, sweep
 from hybridq.topology import Topology, WorkerGroup, available_cores, find_gpus
 
 START_TIMEOUT = 60.0
@@ -217,11 +217,13 @@ def main() -> None:
     answer_pipe = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever prints goes to the log
     request = json.loads(sys.stdin.buffer.readline())
-    scratch = tempfile.mkdtemp(prefix="hybridq-")
+    # What clusters left that were killed; while this one starts, for it may be much.
+    threading.Thread(target=sweep, daemon=True).start()
+    scratch = Scratch()
     try:
-        asyncio.run(_serve(request, answer_pipe, parent, scratch))
+        asyncio.run(_serve(request, answer_pipe, parent, str(scratch.folder)))
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.close()
 
 
 async def _serve(request: dict[str, Any], answer_pipe: IO[str], parent: int, scratch: str) -> None:
@@ -285,7 +287,7 @@ def _watch_parent(parent: int, loop: asyncio.AbstractEventLoop, ended: asyncio.E
 def _end_late() -> None:
     """End this process if closing the cluster hangs; its workers notice and end too."""
     time.sleep(CLOSE_TIMEOUT - 2)
-    os._exit(1)
+    os._exit(1)  # its folder is swept at the next start
 
 
 def _dask_settings(topology: Topology, stall_timeout: float) -> dict[str, Any]:
