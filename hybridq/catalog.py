@@ -80,7 +80,8 @@ class Footer:
             groups = range(self.metadata.num_row_groups)
             if source in self.flat:
                 (leaf,) = self.leaves[source]
-                known = [_chunk_statistics(self.metadata.row_group(group), leaf) for group in groups]
+                stored = self.metadata.schema.column(leaf).physical_type
+                known = [_chunk_statistics(self.metadata.row_group(group), leaf, stored) for group in groups]
             else:
                 known = [None for _ in groups]
             self._statistics[source] = known
@@ -444,8 +445,11 @@ def _why_unreadable(stamp: FileStamp, error: Exception) -> str:
 # --- statistics ------------------------------------------------------------------------------------------------------
 
 
-def _chunk_statistics(group: pq.RowGroupMetaData, leaf: int) -> ColumnStatistics | None:
+def _chunk_statistics(group: pq.RowGroupMetaData, leaf: int, stored: str) -> ColumnStatistics | None:
+    """Read a column chunk's bounds; none where it contradicts the schema, for pyarrow would end the process."""
     chunk = group.column(leaf)
+    if chunk.physical_type != stored or stored == "INT96":
+        return None
     found = chunk.statistics if chunk.is_stats_set else None
     if found is None:
         return None

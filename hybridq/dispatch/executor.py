@@ -175,12 +175,12 @@ class DaskExecutor:
     ) -> None:
         """Start a chunk on some device of a kind."""
         tables = [self._handed_over(task.key, table) for table in memory]
-        tables += [self._futures[key] for key in inputs]
+        tables += [self._input(key) for key in inputs]
         self._submit(run_chunk, task.key, [task, *tables], kind, priority)
 
     def merge(self, task: MergeTask, parts: Sequence[str], kind: Kind, priority: int) -> None:
         """Start a merge of earlier tasks' values."""
-        self._submit(merge_parts, task.key, [task, *(self._futures[key] for key in parts)], kind, priority)
+        self._submit(merge_parts, task.key, [task, *(self._input(key) for key in parts)], kind, priority)
 
     def share(self, keys: Sequence[str], devices: Sequence[Device]) -> None:
         """Copy earlier tasks' values to devices.
@@ -195,6 +195,22 @@ class DaskExecutor:
             self._client.replicate(futures, workers=list(addresses), callback_timeout=SHARE_TIMEOUT)
         except Exception as error:  # a worker has died meanwhile, say; the tasks find their inputs without this, later
             logger.info("could not copy %s to %d workers: %r", ", ".join(keys), len(addresses), error)
+
+    def _input(self, key: str) -> Any:
+        """Return an earlier task's future.
+
+        Raises
+        ------
+        ClusterUnreachable
+            Its value is not the client's any more, which has lost its connection since.
+        """
+        future = self._futures[key]
+        if future.cancelled():
+            raise ClusterUnreachable(
+                "the connection to the scheduler was lost for a while, and with it results that the query needs: run it"
+                " again"
+            )
+        return future
 
     def _submit(self, function: Any, key: str, arguments: list[Any], kind: Kind, priority: int) -> None:
         future = self._client.submit(

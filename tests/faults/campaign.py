@@ -80,7 +80,7 @@ OTHERS = {
     "many groups": ("select l_orderkey, count(*) as n, max(l_shipdate) as d from lineitem group by l_orderkey", ()),
     "distinct": ("select l_returnflag, count(distinct l_suppkey) as n from lineitem group by l_returnflag", ()),
     "full join": (
-        "select c_custkey, o_orderkey from customer full join orders on c_custkey = o_custkey and o_totalprice > 2e5",
+        "select c_custkey, o_orderkey from customer full join orders on c_custkey = o_custkey and o_totalprice > 99999",
         (),
     ),
     "window": (
