@@ -10,6 +10,9 @@ from typing import Any
 
 from hybridq.errors import ConfigurationError
 
+MAY_BE_ZERO = frozenset({"chunk_units", "broadcast_limit_bytes", "split_memory_bytes", "result_bytes"})
+"""Settings for which zero has a meaning of its own."""
+
 
 @dataclass(frozen=True, slots=True)
 class Config:
@@ -28,7 +31,12 @@ class Config:
     broadcast_bytes : int
         Estimated size up to which a build side is broadcast without looking for another way.
     broadcast_limit_bytes : int
-        Size past which a build side is never broadcast.
+        Size past which a build side is never broadcast: both sides of the join are split by key instead. 0: every join
+        is done so that has keys to split by.
+    partition_bytes : int
+        Size that a partition of a split aims at; one with more on its build side is split again.
+    split_memory_bytes : int
+        Memory that the pieces of splits may take on a worker, further ones go to files; 0: a quarter of the worker's.
     join_bytes : int
         Estimated size of a join's output past which a chunk's rows are joined piece by piece.
     result_bytes : int
@@ -46,6 +54,8 @@ class Config:
     window: int = 2
     broadcast_bytes: int = 64 * 2**20
     broadcast_limit_bytes: int = 1024 * 2**20
+    partition_bytes: int = 128 * 2**20
+    split_memory_bytes: int = 0
     join_bytes: int = 256 * 2**20
     result_bytes: int = 0
     connect_timeout: float = 8.0
@@ -58,8 +68,7 @@ class Config:
         Raises
         ------
         ConfigurationError
-            An option is unknown, or a value is not a positive number (zero is allowed for ``chunk_units`` and
-            ``result_bytes``).
+            An option is unknown, or a value is not a positive number (zero is allowed for those in ``MAY_BE_ZERO``).
         """
         known: dict[str, Callable[[Any], Any]] = {field.name: type(field.default) for field in fields(cls)}
         for name in options:
@@ -75,7 +84,7 @@ class Config:
                 values[name] = kind(raw)
             except (TypeError, ValueError):
                 raise ConfigurationError(f"option {name} ({variable}) must be a number, not {raw!r}") from None
-            if not (values[name] > 0 or (values[name] == 0 and name in ("chunk_units", "result_bytes"))):
+            if not (values[name] > 0 or (values[name] == 0 and name in MAY_BE_ZERO)):
                 raise ConfigurationError(f"option {name} ({variable}) must be positive, not {raw!r}")
         return cls(**values)
 

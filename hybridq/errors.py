@@ -134,6 +134,28 @@ class WorkersLost(ExecutionError):
     """The cluster lost the workers that the query still needs."""
 
 
+class PiecesLost(ExecutionError):
+    """Pieces of a split are gone: their worker died, or does not answer. They can be made again from their chunks.
+
+    Attributes
+    ----------
+    stage : int
+        The stage that was split.
+    serials : tuple of int
+        Serial numbers of the tasks that made them.
+    cause : str
+    """
+
+    def __init__(self, stage: int, serials: tuple[int, ...], cause: str) -> None:
+        super().__init__(f"pieces of stage {stage} were lost: {cause}")
+        self.stage = stage
+        self.serials = serials
+        self.cause = cause
+
+    def __reduce__(self) -> tuple[type[PiecesLost], tuple[int, tuple[int, ...], str]]:
+        return type(self), (self.stage, self.serials, self.cause)
+
+
 class QueryCancelled(HybridqError):
     """The query was cancelled."""
 

@@ -10,7 +10,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hybridq.physical.pipeline import AlignedBuild, BroadcastBuild, ProbeStep, Stage, TableSource
+from hybridq.physical.pipeline import (
+    AlignedBuild,
+    BroadcastBuild,
+    PartitionedBuild,
+    PartitionSource,
+    ProbeStep,
+    Stage,
+    TableSource,
+)
 
 if TYPE_CHECKING:
     from hybridq.physical.pipeline import Pipeline
@@ -36,8 +44,9 @@ class JoinExplanation:
     kind : str
         ``inner``, ``left``, ``semi`` or ``anti``.
     method : str
-        ``broadcast`` (the build side is made once and kept by every worker) or ``aligned`` (each chunk reads just the
-        build row groups whose key range overlaps its own).
+        ``broadcast`` (the build side is made once and kept by every worker), ``aligned`` (each chunk reads just the
+        build row groups whose key range overlaps its own) or ``partitioned`` (both sides were split by key, and each
+        chunk joins some partitions).
     build : str
         The build side: ``stage N`` or ``table NAME``.
     keys : tuple of str
@@ -176,7 +185,9 @@ def _explain_stage(
         engine=" + ".join(engines.get(kind, kind) for kind in KINDS.get(mode, ())),
         reason=report.reason if report is not None else "",
         source=" and ".join(
-            f"table {source.table}" if isinstance(source, TableSource) else f"stage {source.stage}"
+            f"table {source.table}"
+            if isinstance(source, TableSource)
+            else f"{'partitions of ' if isinstance(source, PartitionSource) else ''}stage {source.stage}"
             for source in sources
         ),
         predicate="; ".join(str(predicate) for predicate in predicates if predicate is not None) or None,
@@ -207,6 +218,8 @@ def _joins(stage: Stage, pipeline: Pipeline) -> list[JoinExplanation]:
         residual = None if step.residual is None else str(step.residual)
         if isinstance(build, BroadcastBuild):
             found.append(JoinExplanation(step.kind, "broadcast", f"stage {build.stage}", keys, residual))
+        elif isinstance(build, PartitionedBuild):
+            found.append(JoinExplanation(step.kind, "partitioned", f"stage {build.stage}", keys, residual))
         else:
             inner = build.pipeline.source
             name = f"table {inner.table}" if isinstance(inner, TableSource) else f"stage {inner.stage}"
@@ -295,6 +308,8 @@ def _describe_actual(actual: Mapping[str, Any]) -> list[str]:
             f"  {device['worker']} ({device['engine']}): {chunks}, {_rows(device['rows'])}, "
             f"{_size(device['bytes_read'])}" + (f", {sections}" if sections else "")
         )
+    if actual["spilled_bytes"]:
+        lines.append(f"  {_size(actual['spilled_bytes'])} of pieces written to workers' files")
     if actual["retries"]:
         lines.append(f"  {actual['retries']} retried")
     for item in actual["fallbacks"]:

@@ -146,6 +146,8 @@ class StageReport:
         Times that a chunk was handed out again: it did not fit, or was lost with its worker.
     read_again : int
         Times that a chunk's files were read again after an input/output error.
+    spilled_bytes : int
+        Written to workers' files because the pieces of a split were more than fits their budget of memory.
     spans : list of Span
         Its tasks, at most ``MOST_SPANS``.
     """
@@ -167,6 +169,7 @@ class StageReport:
     retries: int = 0
     read_again: int = 0
     fallbacks: list[Fallback] = field(default_factory=list)
+    spilled_bytes: int = 0
     spans: list[Span] = field(default_factory=list)
 
 

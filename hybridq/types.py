@@ -109,6 +109,27 @@ def is_fixed_width(data_type: pa.DataType) -> bool:
     return bool(pa.types.is_primitive(data_type) or is_decimal(data_type)) and not pa.types.is_boolean(data_type)
 
 
+def is_text(data_type: pa.DataType) -> bool:
+    """Tell whether values of the type, whatever its form in storage, are characters or bytes."""
+    return bool(
+        pa.types.is_string(data_type)
+        or pa.types.is_large_string(data_type)
+        or pa.types.is_binary(data_type)
+        or pa.types.is_large_binary(data_type)
+        or pa.types.is_fixed_size_binary(data_type)
+        or data_type in (pa.string_view(), pa.binary_view())
+    )
+
+
+def is_splittable(data_type: pa.DataType) -> bool:
+    """Tell whether rows can be split by columns of a type (``hybridq.engines.split``)."""
+    if pa.types.is_dictionary(data_type):
+        return is_splittable(data_type.value_type)
+    whole = is_integer(data_type) or pa.types.is_temporal(data_type) or pa.types.is_boolean(data_type)
+    number = whole or is_floating(data_type) or pa.types.is_decimal128(data_type) or pa.types.is_null(data_type)
+    return bool(number or is_text(data_type)) and not is_interval(data_type)
+
+
 def to_arrow_schema(schema: Schema) -> pa.Schema:
     """Convert to an Arrow schema, all fields nullable."""
     return pa.schema([pa.field(field.name, field.type) for field in schema])

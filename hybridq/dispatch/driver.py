@@ -21,8 +21,10 @@ from hybridq.config import Config, HotColumns
 from hybridq.dispatch.devices import Device, slots
 from hybridq.dispatch.executor import CancelRequested, Event, Executor, Failed, Finished, Message, Vanished
 from hybridq.dispatch.memory import GIVE_UP_AFTER, check_answer, check_gathered, remedy, rows_that_fit
+from hybridq.dispatch.pieces import PROBING, PieceList
 from hybridq.dispatch.progress import KindProgress, Progress
-from hybridq.dispatch.stage_run import ChunkState, StageRun, source_rows
+from hybridq.dispatch.recovery import lost_output, lost_parts, to_restart, unneeded
+from hybridq.dispatch.stage_run import ChunkState, Part, StageRun, source_rows
 from hybridq.dispatch.stalls import StallWatch
 from hybridq.dispatch.tasks import MergeTask
 from hybridq.errors import (
@@ -30,12 +32,13 @@ from hybridq.errors import (
     ExecutionError,
     FallbackForbidden,
     HybridqError,
+    PiecesLost,
     QueryCancelled,
     Unsupported,
     WorkersLost,
 )
 from hybridq.physical.binding import value_of
-from hybridq.physical.pipeline import BroadcastBuild, Chunk
+from hybridq.physical.pipeline import BroadcastBuild, Chunk, PartitionedBuild, PartitionSource, PieceUnits
 from hybridq.physical.stages import PhysicalPlan
 from hybridq.placement.cost import PullPolicy
 from hybridq.placement.modes import Decision
@@ -101,6 +104,7 @@ class Driver:
         self._gpus_seen: set[str] = set()
         self._stalls = StallWatch(config.stall_timeout)
         self._generation = 0
+        self._restarts: dict[int, int] = {}
         self._needed_by = {
             stage.id: [other.id for other in plan.stages if stage.id in other.dependencies] for stage in plan.stages
         }
@@ -207,16 +211,20 @@ class Driver:
         for run in self._runs.values():
             if run.status == "waiting" and all(self._runs[i].status == "done" for i in run.stage.dependencies):
                 values = {number: self._subquery_value(stage) for number, stage in run.stage.subqueries}
-                run.start(self._catalog, self._config, values)
+                splits = {stage: self._runs[stage].split_chunks() for stage in run.stage.split_inputs}
+                run.start(self._catalog, self._config, values, splits)
                 self._share_inputs(run)
-            if run.status != "running":
-                continue
+            if run.status != "running" or any(self._runs[i].status != "done" for i in run.stage.dependencies):
+                continue  # inputs that were lost are made again
             self._hand_out(run)
             while (parts := run.ready_to_fold()) is not None:
                 self._merge(run, last=False, count=len(parts))
             if run.ready_to_end():
                 run.check_complete()
-                self._merge(run, last=True)
+                if run.stage.keeps_pieces:
+                    self._stage_done(run)
+                else:
+                    self._merge(run, last=True)
 
     def _share_inputs(self, run: StageRun) -> None:
         """Copy build sides to the devices that will probe them, where there will be several chunks to run."""
@@ -247,7 +255,8 @@ class Driver:
                 if self._in_flight(kind) >= run.policy.window(kind, self._config.window):
                     continue
                 rows = run.policy.rows_for(kind, run.untaken_rows, run.rows_in_flight())
-                chunk = None if rows is None else run.source.take(self._fitting(run, kind, int(rows * run.breadth)))
+                fitting = 0 if rows is None else self._fitting(run, kind, int(rows * run.breadth))
+                chunk = None if rows is None else run.source.take(fitting, largest=kind == "gpu")
                 if chunk is not None:
                     self._submit(run, chunk, kind)
                     took = True
@@ -265,7 +274,21 @@ class Driver:
             run.bytes_per_row = chunk.decoded_bytes / chunk.rows
         task, tables = run.task(state, self._query, self._executor.topic)
         inputs = [self._output(stage) for stage in run.stage.branch(chunk.branch).inputs]
-        self._executor.run_chunk(replace(task, hot=self._hot), tables, inputs, kind, -run.stage.id)
+        task = replace(
+            task, hot=self._hot, pieces=self._piece_lists(run, chunk), split_memory=self._config.split_memory_bytes
+        )
+        self._executor.run_chunk(task, tables, inputs, kind, -run.stage.id)
+
+    def _piece_lists(self, run: StageRun, chunk: Chunk) -> tuple[PieceList, ...]:
+        """Say where the partitions are that a chunk reads."""
+        branch, units = run.stage.branch(chunk.branch), chunk.source
+        source = branch.pipeline.source
+        if not isinstance(units, PieceUnits) or not isinstance(source, PartitionSource):
+            return ()
+        found = [self._runs[source.stage].piece_list(PROBING, units)]
+        partitioned = [build for build in branch.builds if isinstance(build, PartitionedBuild)]
+        found += [self._runs[each.stage].piece_list(each.id, units, each.further) for each in partitioned]
+        return tuple(found)
 
     def _in_flight(self, kind: Kind) -> int:
         return sum(state.kind == kind for run in self._runs.values() for state in run.running.values())
@@ -294,12 +317,12 @@ class Driver:
         self._executor.merge(task, [part.key for part in parts], kind, MERGE_PRIORITY)
 
     def _stage_done(self, run: StageRun) -> None:
+        """Let go what no other stage will read any more, nor will be needed to make that again."""
         run.finish()
-        # Outputs that no other stage will read are not needed any more, nor are this stage's own partial results.
-        for stage in run.stage.dependencies:
-            used = self._runs[stage]
-            if used.output is not None and all(self._runs[i].status == "done" for i in self._needed_by[stage]):
-                self._executor.release([used.output])
+        for other in reversed(list(self._runs.values())):
+            if not other.released and unneeded(self._runs, self._needed_by, other.stage.id):
+                other.released = True
+                self._executor.release(other.output_keys())
 
     # --- what comes back -------------------------------------------------------------------------------------------
 
@@ -418,6 +441,9 @@ class Driver:
 
     def _handle_failure(self, run: StageRun, failure: Failed) -> None:
         error, state = failure.error, run.running.get(failure.key)
+        if isinstance(error, PiecesLost):
+            self._handle_lost_pieces(failure.key, error)
+            return
         where = f"stage {run.stage.id} ({run.stage.title})" if state is None else self._place(run, state.chunk)
         if isinstance(error, WorkersLost):
             movable = state is not None and state.kind == "gpu" and not self._gpu_only(run)
@@ -451,6 +477,68 @@ class Driver:
                     f"stage {run.stage.id} ({run.stage.title}): its merge was lost {run.lost_merges} times"
                 )
             run.give_up_merge(key)
+
+    def _handle_lost_pieces(self, key: str, error: PiecesLost) -> None:
+        """A task did not find pieces that it reads: make these again, and run it once more."""
+        self._look_for_workers()
+        run = self._owner(key)
+        if run is None:
+            return  # it has been begun again already
+        state = run.running.pop(key, None)
+        if state is None or error.stage not in run.stage.split_inputs:
+            # Dask computed an input of it again, which needs pieces that were let go.
+            users = [user for user in self._needed_by[error.stage] if not self._runs[user].stage.keeps_pieces]
+            self._restart([run.stage.id, *(user for user in users if self._runs[user].status == "done")])
+            return
+        self._executor.release([key])
+        run.again(state.chunk, state.kind, str(error))
+        split = self._runs[error.stage]
+        self._make_again(split, [part for part in split.parts if part.state and part.state.serial in error.serials])
+
+    def _recover(self, there: set[str]) -> None:
+        """Do again what was on workers that are gone, where Dask cannot: pieces, and what was made of pieces."""
+        restart = [number for number in self._runs if lost_output(self._runs, self._needed_by, number, there)]
+        if restart:
+            self._restart(restart)
+        for number in list(self._runs):
+            run = self._runs[number]
+            self._make_again(run, lost_parts(run, there))
+
+    def _make_again(self, run: StageRun, parts: Sequence[Part]) -> None:
+        """Run the chunks of some partial results again."""
+        if not parts:
+            return
+        if any(self._runs[stage].released for stage in run.stage.dependencies) or any(not part.state for part in parts):
+            self._restart([run.stage.id])
+            return
+        self._executor.cancel([part.key for part in parts])
+        run.status = "running"
+        for part in parts:
+            if part.state is not None:
+                run.undo(part)
+                there = any(device.kind == part.state.kind for device in self._devices) or self._gpu_only(run)
+                run.again(part.state.chunk, part.state.kind if there else "cpu")
+
+    def _restart(self, stages: Sequence[int]) -> None:
+        """Run stages again from their start, with what else that takes."""
+        for number in to_restart(self._runs, self._needed_by, stages):
+            run = self._runs[number]
+            run.report.retries += 1
+            self._restarts[number] = self._restarts.get(number, 0) + 1
+            if self._restarts[number] > GIVE_UP_AFTER:
+                raise WorkersLost(
+                    f"stage {number} ({run.stage.title}) was lost with its workers {self._restarts[number]} times"
+                )
+            self._begin_again(run, run.decision)
+
+    def _begin_again(self, run: StageRun, decision: Decision) -> None:
+        """Forget all that a stage has done."""
+        self._executor.cancel(run.all_keys())
+        self._generation += 1
+        prefix = f"{self._query}-{run.stage.id}-{self._generation}"
+        self._runs[run.stage.id] = StageRun(
+            run.stage, decision, self._policy(decision), prefix, run.report, origin=self._origin
+        )
 
     def _move_to_cpu(self, run: StageRun, state: ChunkState, cause: str) -> None:
         self._forbid_if_strict(f"{self._place(run, state.chunk)} cannot run on the GPU: {cause}")
@@ -497,6 +585,8 @@ class Driver:
             if run.status == "running" and not run.policy.active and "cpu" in available and not self._gpu_only(run):
                 self._forbid_if_strict(f"stage {run.stage.id} ({run.stage.title}) has lost its last GPU worker")
                 run.policy.replace("gpu", "cpu")
+        if gone:
+            self._recover(there)
         if "gpu" not in available and any(device.kind == "gpu" for device in gone):
             self._leave_gpu(there)
         self._stalls.check(self._needed_kinds(), devices)
@@ -528,17 +618,12 @@ class Driver:
             return
         self._forbid_if_strict(f"stage {run.stage.id} ({run.stage.title}) lost its output with the last GPU worker")
         for each in [run, *users]:
-            self._executor.cancel(each.all_keys())
-            self._generation += 1
             decision = each.decision
             if each is run:
                 decision = Decision(run.stage.id, "EXEC_CPU", "its output was lost with the last GPU worker")
                 each.report.mode, each.report.reason = decision.mode, decision.reason
                 each.report.retries += 1
-            prefix = f"{self._query}-{each.stage.id}-{self._generation}"
-            self._runs[each.stage.id] = StageRun(
-                each.stage, decision, self._policy(decision), prefix, each.report, origin=self._origin
-            )
+            self._begin_again(each, decision)
 
     def _needed_kinds(self) -> set[Kind]:
         """Return the kinds of worker without which the query does not get on."""

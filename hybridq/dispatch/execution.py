@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from hybridq.dispatch.memory import check_build
 from hybridq.dispatch.merging import merge_tables
+from hybridq.dispatch.pieces import PROBING, PieceReader
 from hybridq.dispatch.reading import read_unchanged
 from hybridq.dispatch.worker import BUILD_SIDES
 from hybridq.engines.protocol import BuildSide, Engine, Frame, ReadColumn, ReadRequest
@@ -25,6 +26,9 @@ from hybridq.physical.pipeline import (
     MemoryUnits,
     ParquetUnits,
     PartialAggregateSink,
+    PartitionedBuild,
+    PartitionSource,
+    PieceUnits,
     Pipeline,
     ProbeStep,
     ProjectStep,
@@ -77,6 +81,7 @@ def run_stage(
     inputs: Mapping[int, pa.Table],
     clock: Clock,
     hot: Mapping[str, frozenset[str]] | None = None,
+    pieces: PieceReader | None = None,
 ) -> pa.Table:
     """Run a stage's pipeline on one chunk.
 
@@ -94,13 +99,16 @@ def run_stage(
         Receives the seconds by section.
     hot : mapping of str to frozenset of str, optional
         Columns of tables that are to stay on the device.
+    pieces : PieceReader, optional
+        Reads partitions; only where the stage does.
 
     Returns
     -------
     pyarrow.Table
-        The chunk's partial result, of the sink's schema.
+        The chunk's partial result, of the sink's schema; rows that are to be split are not yet.
     """
     stage = stage.branch(chunk.branch)
+    partitions = _partitions(stage, chunk, pieces, clock) if isinstance(chunk.source, PieceUnits) else {}
     builds: dict[int, BuildSide] = {}
     aligned = dict(chunk.aligned)
     for build in _in_order(stage.builds):
@@ -108,11 +116,15 @@ def run_stage(
             if isinstance(build, BroadcastBuild):
                 builds[build.id] = _broadcast(engine, build, inputs[build.stage])
                 continue
+            if isinstance(build, PartitionedBuild):
+                builds[build.id] = engine.build(engine.from_arrow(partitions.pop(build.id)), build.keys)
+                continue
         frames = list(_flow(engine, build.pipeline, aligned[build.id], inputs, builds, clock, hot or {}))
         with clock.section("build"):
             frame = frames[0] if len(frames) == 1 else engine.concatenate(frames)
             builds[build.id] = engine.build(frame, build.keys)
     partials = []
+    inputs = {**inputs, **partitions}  # the probing side is all that is left of them
     for frame in _flow(engine, stage.pipeline, chunk.source, inputs, builds, clock, hot or {}):
         with clock.section("sink"):
             partials.append(_sink(engine, stage.pipeline.sink, frame))
@@ -125,6 +137,20 @@ def run_stage(
 def _in_order(builds: tuple[Build, ...]) -> list[Build]:
     """Return broadcast build sides first: the pipelines of aligned ones may probe them."""
     return sorted(builds, key=lambda build: isinstance(build, AlignedBuild))
+
+
+def _partitions(stage: Stage, chunk: Chunk, pieces: PieceReader | None, clock: Clock) -> dict[int, pa.Table]:
+    """Read a chunk's partitions, by build side; the probing side is ``PROBING``."""
+    source, units = stage.pipeline.source, chunk.source
+    if pieces is None or not isinstance(units, PieceUnits) or not isinstance(source, PartitionSource):
+        raise TypeError("a chunk of partitions needs to be told where they are")
+    with clock.section("read"):
+        found = {PROBING: pieces.read(PROBING, to_arrow_schema(source.schema), source.keys, units)}
+        for build in stage.builds:
+            if isinstance(build, PartitionedBuild):
+                schema = to_arrow_schema(build.schema)
+                found[build.id] = pieces.read(build.id, schema, build.split_keys, units, build.further)
+    return found
 
 
 def _broadcast(engine: Engine, build: BroadcastBuild, table: pa.Table) -> BuildSide:
@@ -155,7 +181,9 @@ def _flow(
     The frames together are what one would have been, in order.
     """
     with clock.section("read"):
-        if isinstance(pipeline.source, StageSource):
+        if isinstance(pipeline.source, PartitionSource):
+            frame = engine.from_arrow(inputs[PROBING])
+        elif isinstance(pipeline.source, StageSource):
             table = inputs[pipeline.source.stage]
             frame = engine.from_arrow(_named(table, pipeline.source.names or table.column_names))
         else:

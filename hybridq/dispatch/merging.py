@@ -13,7 +13,7 @@ from hybridq.engines.account import DeviceAccount
 from hybridq.engines.protocol import Engine
 from hybridq.engines.support import aggregate_lacking
 from hybridq.errors import DeviceOutOfMemory
-from hybridq.physical.pipeline import AggregateMerge, ConcatenateMerge, Stage
+from hybridq.physical.pipeline import AggregateMerge, ConcatenateMerge, KeepPieces, Stage
 
 GPU_MERGE_ROWS = 50_000
 """Rows of partial aggregates from which a GPU merges them; fewer are done before a GPU has them."""
@@ -36,6 +36,8 @@ def merge_tables(stage: Stage, parts: Sequence[pa.Table], last: bool, gpu: Engin
         if not last:
             return merged
         merged = finalize(merge, merged)
+    elif isinstance(merge, KeepPieces):
+        merged = concatenate(ConcatenateMerge(merge.schema), parts)  # of one chunk, before it is split
     elif isinstance(merge, ConcatenateMerge):
         merged = concatenate(merge, parts)
     elif last:

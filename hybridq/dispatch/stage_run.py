@@ -9,20 +9,32 @@ import bisect
 import itertools
 import pickle
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 
 from hybridq.catalog import Catalog
 from hybridq.config import Config
+from hybridq.dispatch.pieces import PROBING, PieceList, entry_name
 from hybridq.dispatch.progress import KindProgress
 from hybridq.dispatch.tasks import SOURCE, ChunkTask
 from hybridq.errors import ExecutionError
 from hybridq.physical.binding import bind
-from hybridq.physical.branches import BranchedSource, chunk_source
-from hybridq.physical.pipeline import AggregateMerge, AlignedBuild, Chunk, MemoryUnits, SortMerge, Stage, TableSource
+from hybridq.physical.branches import BranchedSource, Splits, chunk_source
+from hybridq.physical.partitions import PartitionChunks, SplitChunk, in_range
+from hybridq.physical.pipeline import (
+    AggregateMerge,
+    AlignedBuild,
+    Chunk,
+    MemoryUnits,
+    PieceUnits,
+    SortMerge,
+    Stage,
+    TableSource,
+)
 from hybridq.physical.units import ChunkSource
 from hybridq.placement.cost import PullPolicy
 from hybridq.placement.modes import Decision
@@ -52,6 +64,8 @@ class ChunkState:
         What its task reported.
     began : float
         When a worker has begun with it, as far as can be told from when others have finished; 0: it is queued.
+    serial : int
+        Of its task among those of the stage.
     """
 
     chunk: Chunk
@@ -60,6 +74,7 @@ class ChunkState:
     complete: bool
     event: Mapping[str, Any] | None = None
     began: float = 0.0
+    serial: int = 0
 
 
 @dataclass(slots=True)
@@ -88,6 +103,8 @@ class Part:
         Size in memory.
     state : ChunkState or None
         The chunk, if it is a single one.
+    address : str
+        The worker that made it.
     """
 
     order: tuple[int, ...]
@@ -96,6 +113,7 @@ class Part:
     source_rows: int
     bytes: int = 0
     state: ChunkState | None = None
+    address: str = ""
 
 
 @dataclass(slots=True)
@@ -116,9 +134,13 @@ class StageRun:
     status : str
         ``waiting`` for its dependencies, ``running`` or ``done``.
     output : str or None
-        Key of the stage's output, once it is done.
+        Key of the stage's output, once it is done; that of a split are its parts, which stay.
     output_bytes : int
         Its size in memory.
+    output_address : str
+        The worker that made the output.
+    released : bool
+        The output is not on the cluster any more: nobody needed it.
     breadth : float
         Rows that a chunk reads for each row of its source: more than one where build sides are aligned.
     origin : float
@@ -131,7 +153,7 @@ class StageRun:
     prefix: str
     report: StageReport
     status: Literal["waiting", "running", "done"] = "waiting"
-    source: ChunkSource | BranchedSource | None = None
+    source: ChunkSource | PartitionChunks | BranchedSource | None = None
     blob: bytes = b""
     started: float = 0.0
     running: dict[str, ChunkState] = field(default_factory=dict)
@@ -141,6 +163,8 @@ class StageRun:
     output: str | None = None
     output_bytes: int = 0
     output_state: ChunkState | None = None
+    output_address: str = ""
+    released: bool = False
     stopped_early: bool = False
     rows_done: int = 0
     by_kind: dict[Kind, KindProgress] = field(default_factory=dict)
@@ -152,10 +176,20 @@ class StageRun:
     serial: Any = field(default_factory=itertools.count)
     origin: float = field(default_factory=time.perf_counter)
 
-    def start(self, catalog: Catalog, config: Config, values: Mapping[int, Any]) -> None:
-        """Begin: the stages that this one depends on are done, and ``values`` are those of its subqueries."""
+    def start(self, catalog: Catalog, config: Config, values: Mapping[int, Any], splits: Splits) -> None:
+        """Begin: the stages that this one depends on are done.
+
+        Parameters
+        ----------
+        catalog : Catalog
+        config : Config
+        values : mapping of int to object
+            Of its subqueries.
+        splits : mapping of int to sequence of SplitChunk
+            The pieces of the splits that it reads.
+        """
         self.stage = bind(self.stage, values)
-        self.source = chunk_source(self.stage, catalog, config)
+        self.source = chunk_source(self.stage, catalog, config, splits)
         self.bytes_per_row = self.source.bytes_per_row
         self.breadth = self.source.breadth
         self.policy.narrow(self.breadth)
@@ -198,13 +232,14 @@ class StageRun:
     def register(self, chunk: Chunk, kind: Kind) -> ChunkState:
         """Note that a chunk is handed out, under a key that was never used before."""
         only = self.exhausted and not (self.running or self.parts or self.merging or self.waiting)
-        key = f"hybridq_{kind}_chunk-{self.prefix}-{chunk.id}-{next(self.serial)}"
-        state = ChunkState(chunk, kind, key, complete=only)
+        serial = next(self.serial)
+        key = entry_name(kind, self.prefix, chunk.id, serial)
+        state = ChunkState(chunk, kind, key, complete=only and not self.stage.keeps_pieces, serial=serial)
         self.running[key] = state
         return state
 
-    def again(self, chunk: Chunk, kind: Kind) -> None:
-        """Queue a chunk to be handed out once more.
+    def again(self, chunk: Chunk, kind: Kind, cause: str = "") -> None:
+        """Queue a chunk to be handed out once more; ``cause`` is for the error's message.
 
         Raises
         ------
@@ -216,6 +251,7 @@ class StageRun:
         if attempt >= MAX_ATTEMPTS:
             raise ExecutionError(
                 f"stage {self.stage.id} ({self.stage.title}): chunk {chunk.id} was lost {attempt} times"
+                + (f", the last time because {cause}" if cause else "")
             )
         self.report.retries += 1
         bisect.insort(self.waiting, Waiting(chunk, kind, attempt), key=lambda item: item.chunk.order)
@@ -254,10 +290,12 @@ class StageRun:
         self._record(state, event)
         if state.complete:
             self.output, self.output_state = state.key, state
-            self.output_bytes = int(event["bytes"])
+            self.output_bytes, self.output_address = int(event["bytes"]), str(event.get("address", ""))
             self.report.output_rows = int(event["rows"])
             return
-        part = Part(state.chunk.order, state.key, int(event["rows"]), rows, int(event["bytes"]), state)
+        self.report.spilled_bytes += int(event.get("spilled_bytes", 0))
+        address = str(event.get("address", ""))
+        part = Part(state.chunk.order, state.key, int(event["rows"]), rows, int(event["bytes"]), state, address)
         bisect.insort(self.parts, part, key=lambda item: item.order)
 
     def undo(self, part: Part) -> None:
@@ -358,12 +396,14 @@ class StageRun:
         merging = self.merging.pop(key)
         self.report.merge_s += event["seconds"]["total"]
         self._add_span("merge", 0, merging.kind, int(event["rows"]), event)
+        address = str(event.get("address", ""))
         if merging.last:
-            self.output, self.output_bytes = key, int(event.get("bytes", 0))
+            self.output, self.output_bytes, self.output_address = key, int(event.get("bytes", 0)), address
             self.report.output_rows = int(event["rows"])
         else:
             total = sum(part.source_rows for part in merging.parts)
-            part = Part(merging.parts[0].order, key, int(event["rows"]), total, int(event.get("bytes", 0)))
+            size = int(event.get("bytes", 0))
+            part = Part(merging.parts[0].order, key, int(event["rows"]), total, size, address=address)
             bisect.insort(self.parts, part, key=lambda item: item.order)
         return merging.parts
 
@@ -386,9 +426,42 @@ class StageRun:
     def finish(self) -> None:
         """Note that the output is there."""
         self.status = "done"
+        if self.stage.keeps_pieces:
+            self.report.output_rows = sum(part.rows for part in self.parts)
         self.report.actual_s = time.perf_counter() - self.started
         if self.decision.mode == "EXEC_COP" and self.report.cost_ratio is not None:
             self.report.reason += f" (measured: {self.report.cost_ratio:.2f})"
+
+    # --- pieces of a split -----------------------------------------------------------------------------------------
+
+    def split_chunks(self) -> list[SplitChunk]:
+        """Return what is in the pieces of each chunk."""
+        return [
+            SplitChunk(part.order, np.array(part.state.event["piece_rows"], np.int64), part.bytes)
+            for part in self.parts
+            if part.state is not None and part.state.event is not None
+        ]
+
+    def piece_list(self, reader: int, units: PieceUnits, further: Sequence[int] = ()) -> PieceList:
+        """Return which entries a chunk has to read; those of build sides are never left out by ``units``."""
+        wanted = [*units.partitions, *further]
+        addresses: dict[str, int] = {}
+        entries = []
+        for part in self.parts:
+            state = part.state
+            if state is None or state.event is None or (reader == PROBING and not in_range(part.order, units)):
+                continue
+            rows = state.event["piece_rows"]
+            if any(rows[number] for number in wanted):
+                place = addresses.setdefault(part.address, len(addresses))
+                entries.append((state.kind, state.chunk.id, state.serial, place))
+        return PieceList(reader, self.stage.id, self.prefix, tuple(addresses), tuple(entries))
+
+    def output_keys(self) -> list[str]:
+        """Return the keys of the output: one, or those of the pieces."""
+        if self.stage.keeps_pieces:
+            return [part.key for part in self.parts]
+        return [] if self.output is None else [self.output]
 
     def all_keys(self) -> list[str]:
         """Return the keys of all tasks that this stage has on the cluster."""

@@ -13,21 +13,24 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from hybridq.config import HotColumns
+from hybridq.dispatch.exchange import exchange_of_this_worker
 from hybridq.dispatch.execution import Clock, run_stage
 from hybridq.dispatch.main_memory import MainMemory, main_memory
 from hybridq.dispatch.memory import MERGE_FACTOR, check_chunk, compact, footprint, host_footprint
 from hybridq.dispatch.merging import merge_tables
+from hybridq.dispatch.pieces import Fetch, PieceList, PieceReader, PieceStore, split_pieces
 from hybridq.dispatch.worker import engine_for_worker
 from hybridq.engines.account import DeviceAccount, Watch
 from hybridq.engines.cache import ColumnCache
 from hybridq.engines.protocol import Engine
 from hybridq.errors import DeviceOutOfMemory, ExecutionError, HybridqError
-from hybridq.physical.pipeline import Chunk, MemoryUnits, Stage
+from hybridq.physical.pipeline import Chunk, MemoryUnits, SplitSink, Stage
 
 SOURCE = -1
 """Stands for the chunk's source in ``ChunkTask.memory``; other values are ids of aligned build sides."""
@@ -59,6 +62,10 @@ class ChunkTask:
         Stages whose outputs the other tables are.
     hot : HotColumns or None
         Columns that stay on the device, where it has a cache; ``None``: the cache is left as it is.
+    pieces : tuple of PieceList
+        Where the partitions are that the chunk reads.
+    split_memory : int
+        Bytes that the pieces of splits may take in the worker's memory; 0: what the worker finds right.
     """
 
     query: str
@@ -71,6 +78,8 @@ class ChunkTask:
     memory: tuple[int, ...] = ()
     inputs: tuple[int, ...] = ()
     hot: HotColumns | None = None
+    pieces: tuple[PieceList, ...] = ()
+    split_memory: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,22 +111,39 @@ class OutOfMemory:
     free: int
 
 
-def run_chunk(task: ChunkTask, *tables: pa.Table) -> pa.Table | OutOfMemory:
+@dataclass(frozen=True, slots=True)
+class PiecesKept:
+    """The value of a chunk task whose rows were split: they are in the worker's store, under the task's key."""
+
+    rows: int
+
+
+if TYPE_CHECKING:
+    ChunkValue: TypeAlias = pa.Table | OutOfMemory | PiecesKept
+
+
+def run_chunk(task: ChunkTask, *tables: pa.Table) -> ChunkValue:
     """Run one chunk on this worker's engine.
 
     Returns
     -------
-    pyarrow.Table or OutOfMemory
+    pyarrow.Table, OutOfMemory or PiecesKept
         The partial result, or the stage's output if the task says that it is ``complete``.
     """
-    result, event = compute_chunk(task, engine_for_worker(task.kind), tables, main_memory())
+    exchange = exchange_of_this_worker()
+    result, event = compute_chunk(task, engine_for_worker(task.kind), tables, *exchange, host=main_memory())
     _report(task.topic, task.query, task.key, event)
     return result
 
 
 def compute_chunk(
-    task: ChunkTask, engine: Engine, tables: Sequence[pa.Table], host: MainMemory | None = None
-) -> tuple[pa.Table | OutOfMemory, dict[str, Any]]:
+    task: ChunkTask,
+    engine: Engine,
+    tables: Sequence[pa.Table],
+    store: PieceStore,
+    fetch: Fetch,
+    host: MainMemory | None = None,
+) -> tuple[ChunkValue, dict[str, Any]]:
     """Run one chunk on an engine, wherever this is called.
 
     Parameters
@@ -126,12 +152,16 @@ def compute_chunk(
     engine : Engine
     tables : sequence of pyarrow.Table
         What does not come from files.
+    store : PieceStore
+        Keeps pieces of splits here.
+    fetch : callable
+        Gets them from elsewhere.
     host : MainMemory or None
         The process's main memory, which the chunk is to be admitted to.
 
     Returns
     -------
-    tuple of (pyarrow.Table or OutOfMemory, dict)
+    tuple of (pyarrow.Table, OutOfMemory or PiecesKept, dict)
         The task's value, and what the driver has to know about it.
     """
     stage = load_stage(task.stage)
@@ -147,7 +177,8 @@ def compute_chunk(
     watch, main = Watch(), Watch()
     saved = 0
     event: dict[str, Any] = {"what": "chunk", "kind": task.kind, "engine": engine.name}
-    result: pa.Table | OutOfMemory
+    result: ChunkValue
+    pieces = PieceReader(store, fetch, {each.reader: each for each in task.pieces}) if task.pieces else None
     try:
         with ExitStack() as admitted:
             if host is not None:
@@ -157,19 +188,16 @@ def compute_chunk(
                 watch = admitted.enter_context(account.admitted(footprint(chunk)))
             start = time.perf_counter()
             try:
-                result = run_stage(engine, stage, chunk, inputs, clock, hot)
-                if task.complete:
-                    with clock.section("sink"):
-                        result = merge_tables(stage, [result], last=True)
-                elif chunk.private is not None:
-                    from hybridq.merge.private_groups import without_dropped_groups
-
-                    with clock.section("sink"):
-                        result = without_dropped_groups(stage, result, chunk.private)
-                result = compact(result)
+                table = run_stage(engine, stage, chunk, inputs, clock, hot, pieces)
+                with clock.section("sink"):
+                    table = _after_pipeline(task, stage, chunk, table)
+                    event |= {"outcome": "done", "rows": table.num_rows, "bytes": table.nbytes}
+                    if isinstance(sink := stage.pipeline.sink, SplitSink):
+                        result = _keep_pieces(task, table, sink, store, event)
+                    else:
+                        result = compact(table)
             finally:
                 saved = cache.release() if cache is not None else 0
-        event |= {"outcome": "done", "rows": result.num_rows, "bytes": result.nbytes}
     except DeviceOutOfMemory as error:
         result = OutOfMemory(str(error), error.wanted, error.free)
     except HybridqError:
@@ -189,6 +217,27 @@ def compute_chunk(
     event |= {"worker_peak_bytes": main.peak, "worker_predicted_bytes": main.predicted}
     event["cached_bytes"] = cache.nbytes if cache is not None else 0
     return result, event
+
+
+def _after_pipeline(task: ChunkTask, stage: Stage, chunk: Chunk, table: pa.Table) -> pa.Table:
+    """Do what of the stage's merge can be done with one chunk's result."""
+    if task.complete:
+        return merge_tables(stage, [table], last=True)
+    if chunk.private is None:
+        return table
+    from hybridq.merge.private_groups import without_dropped_groups
+
+    return without_dropped_groups(stage, table, chunk.private)
+
+
+def _keep_pieces(
+    task: ChunkTask, table: pa.Table, sink: SplitSink, store: PieceStore, event: dict[str, Any]
+) -> PiecesKept:
+    """Split a chunk's rows, keep the pieces, and tell how many rows each partition has."""
+    splits = split_pieces(table, sink)
+    event["piece_rows"] = np.sum([np.diff(each.starts) for each in splits], axis=0).tolist()
+    event["spilled_bytes"] = store.put(task.key, splits, task.split_memory)
+    return PiecesKept(table.num_rows)
 
 
 def merge_parts(task: MergeTask, *parts: pa.Table) -> pa.Table:

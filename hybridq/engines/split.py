@@ -18,6 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hybridq.types import is_interval, is_text
+
 Hashes = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int64]
 
@@ -58,20 +60,6 @@ class Split:
         return self.table.slice(start, end - start)
 
 
-def can_split(data_type: pa.DataType) -> bool:
-    """Tell whether columns of a type can be keys of a split."""
-    if pa.types.is_dictionary(data_type):
-        return can_split(data_type.value_type)
-    return bool(
-        _whole_numbers(data_type) is not None
-        or pa.types.is_floating(data_type)
-        or pa.types.is_boolean(data_type)
-        or pa.types.is_decimal128(data_type)
-        or pa.types.is_null(data_type)
-        or _is_text(data_type)
-    )
-
-
 def split(table: pa.Table, keys: Sequence[str], partitions: int, round_number: int = 0) -> Split:
     """Order a table's rows by partition.
 
@@ -89,7 +77,7 @@ def split(table: pa.Table, keys: Sequence[str], partitions: int, round_number: i
     Raises
     ------
     TypeError
-        A key is of a type that ``can_split`` does not name.
+        A key is of a type that ``hybridq.types.is_splittable`` does not name.
     """
     numbers = partition_numbers(table, keys, partitions, round_number)
     starts = np.zeros(partitions + 1, np.int64)
@@ -145,7 +133,7 @@ def _hash_array(array: pa.Array) -> Hashes:
 
 
 def _hash_block(array: pa.Array) -> Hashes:
-    found = _mixed(_hash_text(array) if _is_text(array.type) else _words(array))
+    found = _mixed(_hash_text(array) if is_text(array.type) else _words(array))
     if array.null_count:
         found[~_booleans(array.is_valid())] = _NULL
     return found
@@ -227,23 +215,12 @@ def _large(data_type: pa.DataType) -> pa.DataType:
     return pa.large_string() if data_type == pa.string_view() else pa.large_binary()
 
 
-def _is_text(data_type: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_string(data_type)
-        or pa.types.is_large_string(data_type)
-        or pa.types.is_binary(data_type)
-        or pa.types.is_large_binary(data_type)
-        or pa.types.is_fixed_size_binary(data_type)
-        or data_type in (pa.string_view(), pa.binary_view())
-    )
-
-
 def _whole_numbers(data_type: pa.DataType) -> np.dtype[np.generic] | None:
     """Return how values of a type are in memory that are whole numbers there; ``None``: they are not."""
     if pa.types.is_integer(data_type):
         sign = "u" if pa.types.is_unsigned_integer(data_type) else "i"
         return np.dtype(f"{sign}{data_type.bit_width // 8}")
-    if pa.types.is_temporal(data_type) and not pa.types.is_interval(data_type):
+    if pa.types.is_temporal(data_type) and not is_interval(data_type):
         return np.dtype(f"i{data_type.bit_width // 8}")
     return None
 

@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from hybridq.catalog import Catalog
 from hybridq.config import Config
-from hybridq.physical.pipeline import Chunk, Stage
+from hybridq.physical.partitions import PartitionChunks, SplitChunk
+from hybridq.physical.pipeline import Chunk, PartitionSource, Stage
 from hybridq.physical.units import ChunkSource
 
+Splits = Mapping[int, Sequence[SplitChunk]]
+"""The pieces of each stage whose rows were split."""
 
-def chunk_source(stage: Stage, catalog: Catalog, config: Config) -> ChunkSource | BranchedSource:
+
+def chunk_source(
+    stage: Stage, catalog: Catalog, config: Config, splits: Splits
+) -> ChunkSource | PartitionChunks | BranchedSource:
     """Return what hands out a stage's input."""
-    return BranchedSource(stage, catalog, config) if stage.more else ChunkSource(stage, catalog, config)
+    if stage.more:
+        return BranchedSource([_single_source(branch, catalog, config, splits) for branch in stage.branches], stage)
+    return _single_source(stage, catalog, config, splits)
+
+
+def _single_source(stage: Stage, catalog: Catalog, config: Config, splits: Splits) -> ChunkSource | PartitionChunks:
+    if isinstance(stage.pipeline.source, PartitionSource):
+        return PartitionChunks(stage, config, splits)
+    return ChunkSource(stage, catalog, config)
 
 
 class BranchedSource:
@@ -21,14 +36,14 @@ class BranchedSource:
 
     Parameters
     ----------
+    sources : sequence of ChunkSource or PartitionChunks
+        Of each input.
     stage : Stage
-    catalog : Catalog
-    config : Config
     """
 
-    def __init__(self, stage: Stage, catalog: Catalog, config: Config) -> None:
+    def __init__(self, sources: Sequence[ChunkSource | PartitionChunks], stage: Stage) -> None:
         branches = stage.branches
-        self._sources = [ChunkSource(branch, catalog, config) for branch in branches]
+        self._sources = list(sources)
         # A constant table is no unit of a registered one, and its rows count all the same.
         self._values_rows = sum(int(branch.values.num_rows) for branch in branches if branch.values is not None)
         self._ids = itertools.count()
@@ -60,10 +75,10 @@ class BranchedSource:
         total = sum(source.total_rows for source in self._sources)
         return sum(source.breadth * source.total_rows for source in self._sources) / total if total else 1.0
 
-    def take(self, rows: int) -> Chunk | None:
+    def take(self, rows: int, largest: bool = False) -> Chunk | None:
         """Return the next chunk of about ``rows`` rows; ``None`` at the end."""
         for branch, source in enumerate(self._sources):
-            chunk = source.take(rows)
+            chunk = source.take(rows, largest)
             if chunk is not None:
                 return self._own(chunk, branch)
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from hybridq.physical.pipeline import (
@@ -14,11 +14,29 @@ from hybridq.physical.pipeline import (
     ProjectStep,
     Sink,
     Source,
-    StageSource,
     Step,
+    TableSource,
 )
 from hybridq.plan.expressions import Cast, Column, Expression, NamedExpression, columns_of
 from hybridq.types import Field, Schema, is_integer
+
+
+@dataclass(slots=True, eq=False)
+class PendingSplit:
+    """The source of a pipeline that reads partitions of other pipelines' rows: those become a stage of their own.
+
+    Attributes
+    ----------
+    fragment : OpenPipeline or OpenUnion
+        Gives the rows.
+    keys : tuple of str
+        Its columns that the rows are split by.
+    partitions : int
+    """
+
+    fragment: OpenPipeline | OpenUnion
+    keys: tuple[str, ...]
+    partitions: int
 
 
 @dataclass(slots=True)
@@ -27,7 +45,7 @@ class OpenPipeline:
 
     Attributes
     ----------
-    source : Source
+    source : Source or PendingSplit
     schema : Schema
         Columns that flow at its end.
     steps : list of Step
@@ -37,17 +55,18 @@ class OpenPipeline:
         Estimates at its end.
     """
 
-    source: Source
+    source: Source | PendingSplit
     schema: Schema
     rows: float
     bytes: float
     steps: list[Step] = field(default_factory=list)
     builds: list[PendingBuild] = field(default_factory=list)
 
-    def source_column(self, key: Expression) -> str | None:
-        """Return the table column that a key is, unchanged, or ``None``.
+    def origin(self, key: Expression) -> str | None:
+        """Return the name under which a key has left the source, unchanged, or ``None``.
 
-        Integer widening does not change a value, so casts between integers are looked through.
+        Integer widening does not change a value, so casts between integers are looked through. The name may also be
+        that of a build side's column.
         """
         for step in reversed(self.steps):
             name = _plain_column(key)
@@ -58,10 +77,22 @@ class OpenPipeline:
                 if found is None:  # it comes from a build side that was joined later
                     return None
                 key = found
-        name = _plain_column(key)
-        if name is None or isinstance(self.source, StageSource):
+        return _plain_column(key)
+
+    def source_column(self, key: Expression) -> str | None:
+        """Return the table column that a key is, unchanged, or ``None``; see ``origin``."""
+        if not isinstance(self.source, TableSource):
             return None
+        name = self.origin(key)
         return next((column.source for column in self.source.columns if column.name == name), None)
+
+    def split_columns(self, keys: Sequence[Expression], usable: Sequence[int]) -> tuple[int, ...] | None:
+        """Return which of the usable keys the rows have been split by; ``None``: by none, or not by these alone."""
+        if not isinstance(self.source, PendingSplit):
+            return None
+        origins = {self.origin(keys[position]): position for position in usable}
+        found = [origins.get(name) for name in self.source.keys]
+        return None if None in found else tuple(position for position in found if position is not None)
 
 
 def _plain_column(expression: Expression) -> str | None:
@@ -111,12 +142,18 @@ Fragment = OpenPipeline | OpenUnion | OpenMerge
 
 @dataclass(slots=True)
 class PendingBuild:
-    """A build side that becomes a stage (broadcast) or a part of the probing stage (aligned).
+    """A build side that becomes a stage (broadcast, partitioned) or a part of the probing stage (aligned).
 
     Attributes
     ----------
     probe_column, build_column : str or None
         Set for aligned builds: the columns whose statistics decide which units meet.
+    split_keys : tuple of str
+        Set for partitioned builds: the columns that its rows are split by.
+    partitions : int
+        Of a partitioned build.
+    witness : str or None
+        See ``hybridq.physical.pipeline.SplitSink``.
     """
 
     id: int
@@ -124,6 +161,9 @@ class PendingBuild:
     keys: tuple[str, ...]
     probe_column: str | None = None
     build_column: str | None = None
+    split_keys: tuple[str, ...] = ()
+    partitions: int = 0
+    witness: str | None = None
 
 
 def names(schema: Schema) -> frozenset[str]:
@@ -203,3 +243,25 @@ def clustered(fragment: OpenMerge) -> Clustered | None:
         if column is not None and is_integer(item.expression.type):
             return Clustered(item.name, column)
     return None
+
+
+def append(fragment: Fragment, step: FilterStep | ProjectStep) -> None:
+    """Put a step at the end of a fragment, or at the end of each of its pipelines."""
+    if isinstance(fragment, OpenMerge):
+        fragment.finish.append(step)
+        return
+    for part in fragment.parts if isinstance(fragment, OpenUnion) else [fragment]:
+        part.steps.append(step)
+        if part is not fragment and isinstance(step, ProjectStep):
+            part.schema = tuple(Field(item.name, item.expression.type) for item in step.expressions)
+
+
+def with_key_columns(fragment: Fragment, keys: Sequence[Expression]) -> tuple[str, ...]:
+    """Make each key a column of a fragment; return the columns' names."""
+    named = [NamedExpression(f"key {i}: {key}", key) for i, key in enumerate(keys)]
+    there = names(fragment.schema)
+    computed = [item for item in named if not isinstance(item.expression, Column) and item.name not in there]
+    if computed:
+        append(fragment, ProjectStep(identity(fragment.schema) + tuple(computed)))
+        fragment.schema += tuple(Field(item.name, item.expression.type) for item in computed)
+    return tuple(item.expression.name if isinstance(item.expression, Column) else item.name for item in named)

@@ -60,7 +60,31 @@ class MemoryUnits:
         return int(self.table.nbytes)
 
 
-Units = ParquetUnits | MemoryUnits
+@dataclass(frozen=True, slots=True)
+class PieceUnits:
+    """Partitions of an earlier stage whose rows were split, or a part of one partition.
+
+    Attributes
+    ----------
+    partitions : tuple of int
+    part, parts : int
+        Only rows that another round of splitting, into ``parts``, puts into number ``part``; one part: all rows.
+    after, before : tuple of int or None
+        Only pieces of chunks whose order is at least ``after`` and below ``before``: the build sides stay whole.
+    rows, bytes : int
+        Of the probing side, as far as they are known: of a part they are estimates.
+    """
+
+    partitions: tuple[int, ...]
+    part: int = 0
+    parts: int = 1
+    after: tuple[int, ...] | None = None
+    before: tuple[int, ...] | None = None
+    rows: int = 0
+    bytes: int = 0
+
+
+Units = ParquetUnits | MemoryUnits | PieceUnits
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +153,16 @@ class StageSource:
     names: tuple[str, ...] = ()
 
 
-Source = TableSource | StageSource
+@dataclass(frozen=True, slots=True)
+class PartitionSource:
+    """Read partitions of an earlier stage whose rows were split by ``keys``, some in each chunk."""
+
+    stage: int
+    schema: Schema
+    keys: tuple[str, ...]
+
+
+Source = TableSource | StageSource | PartitionSource
 
 # --- steps ---------------------------------------------------------------------------------------------------------
 
@@ -235,7 +268,28 @@ class CollectSink:
     count: int | None = None
 
 
-Sink = PartialAggregateSink | TopKSink | SortedRunSink | CollectSink
+@dataclass(frozen=True, slots=True)
+class SplitSink:
+    """All rows of this chunk, split by key into pieces that stay on the worker.
+
+    Attributes
+    ----------
+    keys : tuple of str
+        Columns of ``schema``.
+    partitions : int
+    schema : Schema
+    witness : str or None
+        The key of a NOT IN: every partition is to know whether there is a row, and one where this column is NULL. One
+        row of each kind is kept as one more piece, of number ``partitions``.
+    """
+
+    keys: tuple[str, ...]
+    partitions: int
+    schema: Schema
+    witness: str | None = None
+
+
+Sink = PartialAggregateSink | TopKSink | SortedRunSink | CollectSink | SplitSink
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +350,34 @@ class AlignedBuild:
     build_column: str
 
 
-Build = BroadcastBuild | AlignedBuild
+@dataclass(frozen=True, slots=True)
+class PartitionedBuild:
+    """A build side that was split as the probing side was; each chunk makes it from its partitions.
+
+    Attributes
+    ----------
+    id : int
+        What ``ProbeStep.build`` refers to.
+    stage : int
+        The stage that was split.
+    keys : tuple of str
+        Key columns of the join.
+    split_keys : tuple of str
+        Those that the rows were split by, pairwise with those of the ``PartitionSource``.
+    schema : Schema
+    further : tuple of int
+        Pieces that belong to every partition: those of ``SplitSink.witness``.
+    """
+
+    id: int
+    stage: int
+    keys: tuple[str, ...]
+    split_keys: tuple[str, ...]
+    schema: Schema
+    further: tuple[int, ...] = ()
+
+
+Build = BroadcastBuild | AlignedBuild | PartitionedBuild
 
 # --- merges --------------------------------------------------------------------------------------------------------
 
@@ -343,7 +424,14 @@ class SortMerge:
     count: int | None = None
 
 
-Merge = ConcatenateMerge | AggregateMerge | SortMerge
+@dataclass(frozen=True, slots=True)
+class KeepPieces:
+    """Nothing is merged: the pieces of a split stay where they are, for the tasks that read partitions."""
+
+    schema: Schema
+
+
+Merge = ConcatenateMerge | AggregateMerge | SortMerge | KeepPieces
 
 
 @dataclass(frozen=True, slots=True)
@@ -467,11 +555,26 @@ class Stage:
     @property
     def dependencies(self) -> tuple[int, ...]:
         """Return the ids of the stages that have to be done before this one."""
-        return tuple(dict.fromkeys((*self.inputs, *(stage for _, stage in self.subqueries))))
+        return tuple(dict.fromkeys((*self.inputs, *self.split_inputs, *(stage for _, stage in self.subqueries))))
+
+    @property
+    def keeps_pieces(self) -> bool:
+        """Tell whether the stage's output are the pieces of a split."""
+        return isinstance(self.merge, KeepPieces)
+
+    @property
+    def split_inputs(self) -> tuple[int, ...]:
+        """Return the ids of the stages whose pieces this one's tasks read, those of the probing side first."""
+        found: list[int] = []
+        for branch in self.branches:
+            if isinstance(branch.pipeline.source, PartitionSource):
+                found.append(branch.pipeline.source.stage)
+            found += [build.stage for build in branch.builds if isinstance(build, PartitionedBuild)]
+        return tuple(dict.fromkeys(found))
 
     @property
     def inputs(self) -> tuple[int, ...]:
-        """Return the ids of the stages whose output this one's tasks read."""
+        """Return the ids of the stages whose output this one's tasks read whole."""
         if self.more:
             return tuple(dict.fromkeys(stage for branch in self.branches for stage in branch.inputs))
         found = [build.stage for build in self.builds if isinstance(build, BroadcastBuild)]

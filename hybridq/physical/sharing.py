@@ -19,6 +19,7 @@ from hybridq.physical.pipeline import (
     CollectSink,
     ConcatenateMerge,
     FinishStep,
+    PartitionedBuild,
     Pipeline,
     ProbeStep,
     Stage,
@@ -27,7 +28,7 @@ from hybridq.physical.pipeline import (
 from hybridq.plan.expressions import Literal, SubqueryValue
 from hybridq.types import Field, Schema
 
-NAMED = frozenset({"name", "mark", "output", "keys", "groups"})
+NAMED = frozenset({"name", "mark", "output", "keys", "groups", "split_keys", "witness"})
 """Attributes of the parts of a stage whose texts are names of columns."""
 
 
@@ -95,7 +96,7 @@ def _rest(stage: Stage, earlier: int, schema: Schema, finish: tuple[FinishStep, 
 _FINISHING = ("sort", "limit", "window")
 
 
-_BUILD_IDS = {(ProbeStep, "build"), (BroadcastBuild, "id"), (AlignedBuild, "id")}
+_BUILD_IDS = {(ProbeStep, "build"), (BroadcastBuild, "id"), (AlignedBuild, "id"), (PartitionedBuild, "id")}
 
 
 class _NotComparable(Exception):

@@ -20,7 +20,8 @@ from hybridq.errors import Unsupported
 from hybridq.physical import fragments
 from hybridq.physical.binding import subqueries_of
 from hybridq.physical.decompose import decompose
-from hybridq.physical.fragments import Fragment, OpenMerge, OpenPipeline, OpenUnion, PendingBuild
+from hybridq.physical.fragments import Fragment, OpenMerge, OpenPipeline, OpenUnion, PendingBuild, PendingSplit
+from hybridq.physical.partitions import partitions_for
 from hybridq.physical.pipeline import (
     AggregateMerge,
     AlignedBuild,
@@ -33,13 +34,18 @@ from hybridq.physical.pipeline import (
     FinishLimit,
     FinishSort,
     FinishWindow,
+    KeepPieces,
     PartialAggregateSink,
+    PartitionedBuild,
+    PartitionSource,
     Pipeline,
     ProbeStep,
     ProjectStep,
     Sink,
     SortedRunSink,
     SortMerge,
+    Source,
+    SplitSink,
     Stage,
     StageSource,
     TableSource,
@@ -52,7 +58,7 @@ from hybridq.plan import nodes
 from hybridq.plan.cardinality import Estimator
 from hybridq.plan.expressions import Column, Expression, Literal, NamedExpression, columns_of, columns_of_call
 from hybridq.plan.selectivity import value_width
-from hybridq.types import Field, Schema
+from hybridq.types import Field, Schema, is_splittable
 
 ALIGNED_OVERHEAD_LIMIT = 2.0
 """An aligned join may read its build side at most this many times over."""
@@ -80,15 +86,26 @@ class PhysicalPlan:
     names: tuple[str, ...]
 
 
-def plan_stages(plan: nodes.Plan, catalog: Catalog, config: Config) -> PhysicalPlan:
+def plan_stages(
+    plan: nodes.Plan, catalog: Catalog, config: Config, partitioned: frozenset[int] = frozenset()
+) -> PhysicalPlan:
     """Turn an optimised logical plan into stages.
+
+    Parameters
+    ----------
+    plan : Plan
+    catalog : Catalog
+    config : Config
+    partitioned : frozenset of int
+        Build sides (their ids in an earlier call for the same plan) that are too large to be broadcast, whatever is
+        estimated.
 
     Raises
     ------
     Unsupported
         A node cannot be executed yet; the message names it.
     """
-    planner = _Planner(catalog, config)
+    planner = _Planner(catalog, config, partitioned)
     used = subqueries_of(plan.root)
     for number, subquery in reversed(list(enumerate(plan.subqueries))):
         used |= subqueries_of(subquery) if number in used else frozenset()
@@ -106,8 +123,9 @@ def plan_stages(plan: nodes.Plan, catalog: Catalog, config: Config) -> PhysicalP
 class _Planner:
     """Holds what lowering needs: the catalog, settings, estimates and the stages made so far."""
 
-    def __init__(self, catalog: Catalog, config: Config) -> None:
+    def __init__(self, catalog: Catalog, config: Config, partitioned: frozenset[int]) -> None:
         self._catalog = catalog
+        self._partitioned = partitioned
         self._config = config
         self._estimator = Estimator(catalog.table)
         self._build_ids = itertools.count()
@@ -145,9 +163,9 @@ class _Planner:
     def _(self, node: nodes.Join) -> Fragment:
         if node.kind == "full":
             return self.lower(_full_as_union(node))
-        probe = self._as_pipeline(self.lower(node.left))
-        build, keys = self._with_key_columns(self.lower(node.right), node.right_keys)
-        pending = self._choose_join(node, probe, build, keys)
+        left, build = self.lower(node.left), self.lower(node.right)
+        keys = fragments.with_key_columns(build, node.right_keys)
+        probe, pending = self._choose_join(node, left, build, keys)
         probe.builds.append(pending)
         output = tuple(field.name for field in node.schema)
         width = sum(value_width(field.type) for field in node.schema) + ROW_NUMBERS_WIDTH
@@ -237,7 +255,7 @@ class _Planner:
         return fragment
 
     def _step(self, fragment: Fragment, step: FilterStep | ProjectStep, node: nodes.Node) -> Fragment:
-        _append(fragment, step)
+        fragments.append(fragment, step)
         fragment.schema = node.schema
         fragment.rows, fragment.bytes = self._estimate(node)
         return fragment
@@ -247,38 +265,49 @@ class _Planner:
 
     # --- joins -----------------------------------------------------------------------------------------------------
 
-    @staticmethod
-    def _with_key_columns(fragment: Fragment, keys: tuple[Expression, ...]) -> tuple[Fragment, tuple[str, ...]]:
-        """Make each key of a build side a column of it."""
-        if all(isinstance(key, Column) for key in keys):
-            return fragment, tuple(key.name for key in keys if isinstance(key, Column))
-        named = [NamedExpression(f"key {i}: {key}", key) for i, key in enumerate(keys)]
-        computed = [item for item in named if not isinstance(item.expression, Column)]
-        _append(fragment, ProjectStep(fragments.identity(fragment.schema) + tuple(computed)))
-        fragment.schema += tuple(Field(item.name, item.expression.type) for item in computed)
-        return fragment, tuple(
-            item.expression.name if isinstance(item.expression, Column) else item.name for item in named
-        )
-
     def _choose_join(
-        self, node: nodes.Join, probe: OpenPipeline, build: Fragment, keys: tuple[str, ...]
-    ) -> PendingBuild:
-        """Choose between a broadcast and an aligned join."""
+        self, node: nodes.Join, left: Fragment, build: Fragment, keys: tuple[str, ...]
+    ) -> tuple[OpenPipeline, PendingBuild]:
+        """Choose between a broadcast, an aligned and a partitioned join."""
         identifier = next(self._build_ids)
+        limit = self._config.broadcast_limit_bytes
+        usable = _split_keys(node)
+        if usable and (limit == 0 or identifier in self._partitioned):
+            return self._partition(node, left, PendingBuild(identifier, build, keys), usable)
         broadcast = PendingBuild(identifier, build, keys)
-        if build.bytes <= self._config.broadcast_bytes or node.null_aware:
-            return broadcast
-        for key, name in zip(node.left_keys, keys, strict=True):
-            columns = self._aligned_columns(probe, build, key, name)
-            if columns is not None:
-                return PendingBuild(identifier, build, keys, *columns)
-        if build.bytes <= self._config.broadcast_limit_bytes:
-            return broadcast
-        raise Unsupported(
-            f"this join needs both sides split by key, which is not supported yet: {node.label} (its smaller side has"
-            f" an estimated {build.bytes / 2**20:.0f} MiB; up to {self._config.broadcast_limit_bytes / 2**20:.0f} MiB"
-            " are broadcast, option broadcast_limit_bytes)"
-        )
+        if build.bytes > self._config.broadcast_bytes and not node.null_aware and isinstance(left, OpenPipeline):
+            for key, name in zip(node.left_keys, keys, strict=True):
+                columns = self._aligned_columns(left, build, key, name)
+                if columns is not None:
+                    return left, PendingBuild(identifier, build, keys, *columns)
+        if build.bytes > max(limit, self._config.broadcast_bytes):
+            if usable:
+                return self._partition(node, left, broadcast, usable)
+            if not node.null_aware:
+                raise Unsupported(
+                    f"this join has no keys that its sides could be split by: {node.label} (its smaller side has an"
+                    f" estimated {build.bytes / 2**20:.0f} MiB; up to {limit / 2**20:.0f} MiB are broadcast, option"
+                    " broadcast_limit_bytes)"
+                )
+        return self._as_pipeline(left), broadcast
+
+    def _partition(
+        self, node: nodes.Join, left: Fragment, pending: PendingBuild, usable: tuple[int, ...]
+    ) -> tuple[OpenPipeline, PendingBuild]:
+        """Split both sides of a join by key; the left one only if it has not been split so already."""
+        known = left.split_columns(node.left_keys, usable) if isinstance(left, OpenPipeline) else None
+        if known is not None and isinstance(left, OpenPipeline) and isinstance(left.source, PendingSplit):
+            probe, usable = left, known
+            partitions = left.source.partitions
+        else:
+            partitions = partitions_for(left.bytes + pending.fragment.bytes, self._config)
+            inner = self._as_input(left)
+            names = fragments.with_key_columns(inner, [node.left_keys[position] for position in usable])
+            probe = OpenPipeline(PendingSplit(inner, names, partitions), inner.schema, inner.rows, inner.bytes)
+        pending.partitions = partitions
+        pending.split_keys = tuple(pending.keys[position] for position in usable)
+        pending.witness = pending.keys[0] if node.null_aware and 0 in usable else None
+        return probe, pending
 
     def _aligned_columns(
         self, probe: OpenPipeline, build: Fragment, key: Expression, name: str
@@ -365,7 +394,7 @@ class _Planner:
             return int(pipeline.source.values.num_rows)
         if isinstance(pipeline.source, TableSource):
             return sum(unit.rows for unit in surviving_units(pipeline.source, self._catalog))
-        return 0
+        return max(round(pipeline.source.fragment.rows), 0) if isinstance(pipeline.source, PendingSplit) else 0
 
     def _close_branch(self, pipeline: OpenPipeline, sink: Sink) -> Branch:
         """Close one input of a stage."""
@@ -380,6 +409,13 @@ class _Planner:
         for pending in pipeline.builds:
             wanted = from_builds[pending.id] | frozenset(pending.keys)
             schema = fragments.restrict(pending.fragment.schema, wanted)
+            if pending.partitions:
+                stage = self._close_split(
+                    pending.fragment, schema, pending.split_keys, pending.partitions, pending.witness
+                )
+                further = () if pending.witness is None else (pending.partitions,)
+                builds.append(PartitionedBuild(pending.id, stage, pending.keys, pending.split_keys, schema, further))
+                continue
             if pending.probe_column is None or pending.build_column is None:
                 stage = self.close(pending.fragment, schema)
                 builds.append(BroadcastBuild(pending.id, stage, pending.keys, schema))
@@ -389,7 +425,24 @@ class _Planner:
             inner, inner_builds = self._close_pipeline(pending.fragment, CollectSink(schema))
             builds += inner_builds
             builds.append(AlignedBuild(pending.id, inner, pending.keys, pending.probe_column, pending.build_column))
-        return Pipeline(_prune_source(pipeline.source, needed), steps, sink), tuple(builds)
+        return Pipeline(self._close_source(pipeline.source, needed), steps, sink), tuple(builds)
+
+    def _close_source(self, source: Source | PendingSplit, needed: frozenset[str]) -> Source:
+        """Read only what is needed; what is to be split becomes a stage."""
+        if not isinstance(source, PendingSplit):
+            return _prune_source(source, needed)
+        schema = fragments.restrict(source.fragment.schema, needed | frozenset(source.keys))
+        return PartitionSource(
+            self._close_split(source.fragment, schema, source.keys, source.partitions), schema, source.keys
+        )
+
+    def _close_split(
+        self, fragment: Fragment, schema: Schema, keys: tuple[str, ...], partitions: int, witness: str | None = None
+    ) -> int:
+        """Make a stage whose rows are split, and return its id."""
+        inner = self._as_input(fragment)
+        sink = SplitSink(keys, partitions, schema, witness)
+        return self.close(OpenMerge(inner, sink, KeepPieces(schema), schema, fragment.rows, fragment.bytes), schema)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -399,9 +452,9 @@ class _ValuesSource(TableSource):
     values: pa.Table
 
 
-def _prune_source(source: TableSource | StageSource, needed: frozenset[str]) -> TableSource | StageSource:
+def _prune_source(source: Source, needed: frozenset[str]) -> Source:
     """Read only what is needed."""
-    if isinstance(source, StageSource):
+    if not isinstance(source, TableSource):
         return replace(source, schema=fragments.restrict(source.schema, needed))
     read = needed | (columns_of(source.predicate) if source.predicate is not None else frozenset())
     columns = tuple(column for column in source.columns if column.name in read)
@@ -420,6 +473,20 @@ def _sink_columns(sink: Sink) -> frozenset[str]:
     return needed
 
 
+def _split_keys(node: nodes.Join) -> tuple[int, ...]:
+    """Return the positions of the keys that a join's sides can be split by, so that rows that concern each other meet.
+
+    A NULL on either side of NOT IN concerns every row that the other keys let meet, so these others are to split by.
+    Where there are none, witnesses stand for what all rows have to know; with a residual they could not.
+    """
+    usable = tuple(position for position, key in enumerate(node.left_keys) if is_splittable(key.type))
+    if not node.null_aware:
+        return usable
+    others = tuple(position for position in usable if position > 0)
+    alone = len(node.left_keys) == 1 and node.residual is None
+    return others or (usable if alone else ())
+
+
 def _full_as_union(node: nodes.Join) -> nodes.Union:
     """Return a full join as a left join, and below it the right rows that have no match."""
     matched = replace(node, kind="left")
@@ -427,17 +494,6 @@ def _full_as_union(node: nodes.Join) -> nodes.Union:
     nulls = tuple(NamedExpression(item.name, Literal(item.type, None)) for item in node.left.schema)
     padded = nodes.Project(alone, nulls + fragments.identity(node.right.schema))
     return nodes.Union((matched, padded), tuple(item.name for item in node.schema))
-
-
-def _append(fragment: Fragment, step: FilterStep | ProjectStep) -> None:
-    """Put a step at the end of a fragment, or at the end of each of its pipelines."""
-    if isinstance(fragment, OpenMerge):
-        fragment.finish.append(step)
-        return
-    for part in fragment.parts if isinstance(fragment, OpenUnion) else [fragment]:
-        part.steps.append(step)
-        if part is not fragment and isinstance(step, ProjectStep):
-            part.schema = tuple(Field(item.name, item.expression.type) for item in step.expressions)
 
 
 def _title(branches: Sequence[Branch], fragment: OpenMerge) -> str:
@@ -450,6 +506,8 @@ def _title(branches: Sequence[Branch], fragment: OpenMerge) -> str:
         words.append(f"top {sink.count}")
     elif isinstance(sink, SortedRunSink):
         words.append("sort")
+    elif isinstance(sink, SplitSink):
+        words.append(f"split by {', '.join(sink.keys)}")
     else:
         words.append("collect" if sink.count is None else f"first {sink.count} rows")
     for finish in fragment.finish:
@@ -465,7 +523,7 @@ def _title(branches: Sequence[Branch], fragment: OpenMerge) -> str:
 def _input_words(branch: Branch) -> list[str]:
     """Describe what one input of a stage reads and how its rows are joined."""
     source, by_id = branch.pipeline.source, {build.id: build for build in branch.builds}
-    words = [f"scan {source.table}" if isinstance(source, TableSource) else f"read stage {source.stage}"]
+    words = [_source_word(source)]
     for step in branch.pipeline.steps:
         if isinstance(step, FilterStep):
             words.append("filter")
@@ -473,8 +531,16 @@ def _input_words(branch: Branch) -> list[str]:
             build = by_id[step.build]
             if isinstance(build, BroadcastBuild):
                 words.append(f"{step.kind} join stage {build.stage} (broadcast)")
+            elif isinstance(build, PartitionedBuild):
+                words.append(f"{step.kind} join stage {build.stage} (partitioned)")
             else:
                 inner = build.pipeline.source
                 table = inner.table if isinstance(inner, TableSource) else "?"
                 words.append(f"{step.kind} join {table} (aligned on {build.build_column})")
     return words
+
+
+def _source_word(source: Source) -> str:
+    if isinstance(source, TableSource):
+        return f"scan {source.table}"
+    return f"read {'partitions of ' if isinstance(source, PartitionSource) else ''}stage {source.stage}"

@@ -241,10 +241,11 @@ class ChunkSource:
         aligned = sum(int(alignment.rows.sum()) for alignment in self._alignments)
         return 1 + aligned / self.total_rows if self.total_rows else 1.0
 
-    def take(self, rows: int) -> Chunk | None:
+    def take(self, rows: int, largest: bool = False) -> Chunk | None:
         """Return the next chunk of about ``rows`` rows, build rows of aligned joins included; ``None`` at the end.
 
-        A chunk has at least one unit; another is added while the total stays nearer to ``rows`` with it.
+        Chunks come in table order, whether ``largest`` is asked for or not. A chunk has at least one unit; another is
+        added while the total stays nearer to ``rows`` with it.
         """
         if self._pending_whole:
             self._pending_whole = False

@@ -14,7 +14,15 @@ from hybridq.engines.support import (
     type_lacking,
 )
 from hybridq.errors import Unsupported
-from hybridq.physical.pipeline import BroadcastBuild, PartialAggregateSink, ProbeStep, Stage, StageSource
+from hybridq.physical.pipeline import (
+    BroadcastBuild,
+    PartialAggregateSink,
+    PartitionedBuild,
+    PartitionSource,
+    ProbeStep,
+    Stage,
+    StageSource,
+)
 from hybridq.plan.expressions import AggregateCall, Expression, SortKey
 from hybridq.plan.nodes import ScanColumn
 from hybridq.plan.windows import WindowCall
@@ -67,7 +75,7 @@ def _part_lacking(part: Any, kind: Kind) -> str | None:
         return aggregate_lacking(kind, part)
     if isinstance(part, ScanColumn):
         return type_lacking(kind, part.type)
-    if isinstance(part, (StageSource, BroadcastBuild)):
+    if isinstance(part, (StageSource, PartitionSource, BroadcastBuild, PartitionedBuild)):
         reasons = (type_lacking(kind, field.type) for field in part.schema)
         return next((reason for reason in reasons if reason is not None), None)
     reasons = (comparison_lacking(expression.type) for expression in _compared(part))

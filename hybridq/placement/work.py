@@ -11,15 +11,19 @@ import pyarrow as pa
 
 from hybridq.physical.pipeline import (
     AggregateMerge,
-    AlignedBuild,
     BroadcastBuild,
+    Build,
     CollectSink,
     FilterStep,
     PartialAggregateSink,
+    PartitionedBuild,
+    PartitionSource,
     Pipeline,
     ProjectStep,
     Sink,
     SortedRunSink,
+    Source,
+    SplitSink,
     Stage,
     StageSource,
     TableSource,
@@ -188,7 +192,7 @@ class WorkPlanner:
         for branch in stage.branches:
             source = branch.pipeline.source
             known = isinstance(source, TableSource) and branch.values is None
-            from_table = from_table or known
+            from_table = from_table or known or isinstance(source, PartitionSource)
             own = self._rows_of(branch)
             share = own / total if len(stage.branches) > 1 else 1.0
             rows += own
@@ -215,7 +219,7 @@ class WorkPlanner:
     def _rows_of(self, branch: Stage) -> float:
         """Return the rows that one input of a stage reads."""
         source = branch.pipeline.source
-        if isinstance(source, StageSource):
+        if isinstance(source, StageSource | PartitionSource):
             return float(self._stages[source.stage].estimated_rows)
         if branch.values is not None:
             return float(branch.values.num_rows)
@@ -231,7 +235,7 @@ class WorkPlanner:
     def _pipeline(self, stage: Stage, pipeline: Pipeline, share: float, known: bool, items: list[Item]) -> float:
         """Add a pipeline's work; return the rows that reach its sink for each row of the stage's input."""
         source = pipeline.source
-        if isinstance(source, StageSource):
+        if isinstance(source, StageSource | PartitionSource):
             items.append(Item("in", "to_device", share * _width(source.schema)))
         elif not known:
             items.append(Item("in", "to_device", share * _width(_source_fields(source))))
@@ -257,7 +261,7 @@ class WorkPlanner:
                     share *= max(1 - kept, 0.05)
         return share
 
-    def _build(self, stage: Stage, build: BroadcastBuild | AlignedBuild, share: float, items: list[Item]) -> float:
+    def _build(self, stage: Stage, build: Build, share: float, items: list[Item]) -> float:
         """Add the making of a build side; return the share of probing rows that find a match.
 
         A row's key is taken to be in the build side's table before that was filtered, as a foreign key is.
@@ -269,6 +273,10 @@ class WorkPlanner:
             items.append(Item("build", "build", 0.0, size, once=True))
             plain = isinstance(made.pipeline.sink, CollectSink) and made.input_rows > 0
             return min(size / made.input_rows, 1.0) if plain else 1.0
+        if isinstance(build, PartitionedBuild):
+            own = float(self._stages[build.stage].estimated_rows) / max(self._rows_of(stage), 1.0)
+            items += [Item("in", "to_device", own * _width(build.schema)), Item("build", "build", own)]
+            return 1.0
         source = build.pipeline.source
         if not isinstance(source, TableSource) or not isinstance(stage.pipeline.source, TableSource):
             return 1.0
@@ -343,7 +351,7 @@ def _sink_items(sink: Sink, flowing: float, groups: float) -> list[Item]:
         return items
     if isinstance(sink, SortedRunSink):
         return [Item("compute", "sort", flowing, weight=len(sink.keys)), Item("out", "from_device", flowing * width)]
-    if isinstance(sink, CollectSink):
+    if isinstance(sink, CollectSink | SplitSink):
         return [Item("out", "from_device", flowing * width)]
     return [Item("compute", "top_k", flowing), Item("out", "from_device", 0.0, sink.count * width)]
 
@@ -355,8 +363,8 @@ def _operations(expressions: Iterable[Expression]) -> float:
     )
 
 
-def _source_fields(source: TableSource | StageSource) -> Sequence[Field | nodes.ScanColumn]:
-    return source.schema if isinstance(source, StageSource) else source.columns
+def _source_fields(source: Source) -> Sequence[Field | nodes.ScanColumn]:
+    return source.columns if isinstance(source, TableSource) else source.schema
 
 
 def _width(columns: Iterable[Field | nodes.ScanColumn]) -> float:

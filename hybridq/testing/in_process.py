@@ -17,6 +17,7 @@ from hybridq.config import Config
 from hybridq.dispatch.devices import Device, slots
 from hybridq.dispatch.executor import Event, Failed, Finished, Message
 from hybridq.dispatch.measurements import FULL, QUICK, measure
+from hybridq.dispatch.pieces import PieceStore
 from hybridq.dispatch.tasks import ChunkTask, MergeTask, compute_chunk, compute_merge
 from hybridq.engines.protocol import Engine
 from hybridq.errors import HybridqError
@@ -43,6 +44,7 @@ class InProcessExecutor:
         self.topic = "in process"
         self._engines = engines
         self._values: dict[str, Any] = {}
+        self._pieces = PieceStore()
 
     def devices(self) -> list[Device]:
         """Return one device of each kind."""
@@ -54,7 +56,7 @@ class InProcessExecutor:
         """Run a chunk."""
         try:
             tables = [*memory, *(self._values[key] for key in inputs)]
-            value, event = compute_chunk(task, self._engines[kind], tables)
+            value, event = compute_chunk(task, self._engines[kind], tables, self._pieces, _nobody)
         except HybridqError as error:
             self.messages.put(Failed(task.key, error))
             return
@@ -86,6 +88,7 @@ class InProcessExecutor:
         """Forget values that are no longer needed."""
         for key in keys:
             self._values.pop(key, None)
+            self._pieces.drop(key)
 
     def cancel(self, keys: Sequence[str]) -> None:
         """Forget values of tasks that are given up; all have ended."""
@@ -129,6 +132,11 @@ class InProcessConnection:
 
     def close(self) -> None:
         """Do nothing: nothing was opened."""
+
+
+def _nobody(address: str, names: Sequence[str], partitions: Sequence[int]) -> list[list[pa.Buffer]]:
+    """Stand for other workers: there are none."""
+    raise KeyError(*names)
 
 
 def devices_of(engines: dict[Kind, Engine]) -> list[Device]:

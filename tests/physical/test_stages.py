@@ -12,7 +12,17 @@ from hybridq.config import Config
 from hybridq.errors import Unsupported
 from hybridq.frontend.sql import plan_sql
 from hybridq.physical.binding import bind, subqueries_of
-from hybridq.physical.pipeline import AggregateMerge, AlignedBuild, BroadcastBuild, ProbeStep, SortMerge, TableSource
+from hybridq.physical.pipeline import (
+    AggregateMerge,
+    AlignedBuild,
+    BroadcastBuild,
+    PartitionedBuild,
+    PartitionSource,
+    ProbeStep,
+    SortMerge,
+    SplitSink,
+    TableSource,
+)
 from hybridq.physical.stages import PhysicalPlan, plan_stages
 from hybridq.plan.rules import optimize
 
@@ -62,17 +72,74 @@ def test_large_sides_clustered_alike_are_joined_aligned(catalog: Catalog) -> Non
     assert "aligned on l_orderkey" in stage.title
 
 
-def test_sides_that_are_too_large_and_not_clustered_are_refused_by_name(tmp_path: Path) -> None:
-    keys = pa.table({"k": np.random.default_rng(5).permutation(10_000)})
-    for name in ("a", "b"):
+@pytest.fixture
+def shuffled(tmp_path: Path) -> Catalog:
+    """Tables a, b and c of two keys each, which are nowhere clustered."""
+    numbers = np.random.default_rng(5)
+    for name in ("a", "b", "c"):
+        keys = pa.table({"k": numbers.permutation(10_000), "l": numbers.permutation(10_000)})
         pq.write_table(keys, tmp_path / f"{name}.parquet", row_group_size=100)
     catalog = Catalog()
     catalog.register_folder(tmp_path)
+    return catalog
+
+
+SMALL = {"broadcast_bytes": 1, "cpu_chunk_rows": 1000}
+
+
+def test_sides_that_are_too_large_and_not_clustered_are_split(shuffled: Catalog) -> None:
     sql = "select count(*) from a, b where a.k = b.k"
-    with pytest.raises(Unsupported, match=r"split by key.*a\.k = b\.k.*broadcast_limit_bytes"):
-        stages(sql, catalog, broadcast_bytes=1, broadcast_limit_bytes=1, cpu_chunk_rows=1000)
-    (_, probe) = stages(sql, catalog, broadcast_bytes=1, cpu_chunk_rows=1000).stages
+    *splits, join = stages(sql, shuffled, broadcast_limit_bytes=1, **SMALL).stages
+    assert [stage.keeps_pieces for stage in splits] == [True, True]
+    assert all(isinstance(stage.pipeline.sink, SplitSink) for stage in splits)
+    (build,) = join.builds
+    assert isinstance(build, PartitionedBuild)
+    assert isinstance(join.pipeline.source, PartitionSource)
+    assert {build.stage, join.pipeline.source.stage} == {0, 1} == set(join.dependencies) == set(join.split_inputs)
+    assert join.inputs == ()
+    assert "(partitioned)" in join.title
+    (_, probe) = stages(sql, shuffled, **SMALL).stages
     assert isinstance(probe.builds[0], BroadcastBuild)
+
+
+def test_a_build_side_that_turned_out_too_large_is_split_in_another_plan(shuffled: Catalog) -> None:
+    sql = "select count(*) from a, b where a.k = b.k"
+    plan = optimize(plan_sql(sql, shuffled.schemas()), shuffled.table)
+    (_, probe) = plan_stages(plan, shuffled, Config()).stages
+    (build,) = probe.builds
+    assert isinstance(build, BroadcastBuild)
+    *_, join = plan_stages(plan, shuffled, Config(), frozenset({build.id})).stages
+    assert isinstance(join.builds[0], PartitionedBuild)
+    assert join.builds[0].id == build.id
+
+
+def test_joins_by_the_same_key_split_the_probing_side_once(shuffled: Catalog) -> None:
+    sql = "select count(*) from a join b on a.k = b.k left join c on a.k = c.k and a.l = c.l"
+    plan = stages(sql, shuffled, broadcast_limit_bytes=0)
+    *splits, join = plan.stages
+    assert len(splits) == 3
+    assert [build.split_keys for build in join.builds if isinstance(build, PartitionedBuild)] == [("b.k",), ("c.k",)]
+    other = stages(sql.replace("a.k = c.k and a.l", "a.l"), shuffled, broadcast_limit_bytes=0)
+    assert len(other.stages) == 5
+
+
+def test_not_in_is_split_by_its_other_keys_or_with_witnesses(shuffled: Catalog) -> None:
+    alone = stages("select l from a where k not in (select k from b)", shuffled, broadcast_limit_bytes=0)
+    (build,) = alone.stages[-1].builds
+    assert isinstance(build, PartitionedBuild)
+    assert build.further == (alone.stages[build.stage].pipeline.sink.partitions,)  # type: ignore[union-attr]
+    sql = "select l from a where k not in (select k from b where a.l = b.l)"
+    (build,) = stages(sql, shuffled, broadcast_limit_bytes=0).stages[-1].builds
+    assert isinstance(build, PartitionedBuild)
+    assert (build.split_keys, build.further) == (("b.l",), ())
+    sql = "select l from a where k not in (select k from b where a.l > b.l)"
+    (build,) = stages(sql, shuffled, broadcast_limit_bytes=0).stages[-1].builds
+    assert isinstance(build, BroadcastBuild)
+
+
+def test_a_join_without_keys_whose_side_is_too_large_is_refused_by_name(shuffled: Catalog) -> None:
+    with pytest.raises(Unsupported, match=r"no keys.*b\.k > a\.k.*broadcast_limit_bytes"):
+        stages("select count(*) from a, b where a.k < b.k", shuffled, broadcast_limit_bytes=1, **SMALL)
 
 
 def test_limit_without_order_stops_early(catalog: Catalog) -> None:

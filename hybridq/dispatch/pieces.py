@@ -1,0 +1,360 @@
+"""Where a worker keeps the pieces of splits: in memory within a budget, beyond it in files; and how tasks read them.
+
+A chunk's pieces are one entry, whose name is the key of the Dask task that made it. The entry goes when Dask lets the
+key go, for whatever reason (``hybridq.dispatch.exchange``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from hybridq.engines.split import Split, select, split
+from hybridq.errors import ExecutionError, PiecesLost
+from hybridq.physical.pipeline import PieceUnits, SplitSink
+from hybridq.topology import Kind
+
+SPLIT_BYTES = 2**30
+"""Bytes of a table that are split at a time: texts of more than 2 GiB do not fit an Arrow column."""
+
+READ_TOGETHER = 16
+"""Entries that are asked for at a time: what comes is in memory before rows are chosen from it."""
+
+DEFAULT_MEMORY = 512 * 2**20
+"""Budget, in bytes, of a worker without a memory limit."""
+
+MEMORY_SHARE = 0.25
+"""Share of a worker's memory that is its budget otherwise."""
+
+PROBING = -1
+"""Stands for the pipeline's source in ``PieceList.reader``; other values are ids of build sides."""
+
+_IN_FILES = pa.ipc.IpcWriteOptions(compression="lz4")
+
+
+@dataclass(frozen=True, slots=True)
+class PieceList:
+    """Which entries have rows of the partitions that a chunk reads of one stage.
+
+    Attributes
+    ----------
+    reader : int
+        The build side that they are for; ``PROBING``: the pipeline's source.
+    stage : int
+    prefix : str
+        Of the stage's run, see ``entry_name``.
+    addresses : tuple of str
+        Of workers.
+    entries : tuple of (kind, chunk, serial number, position in ``addresses``)
+        In chunk order.
+    """
+
+    reader: int
+    stage: int
+    prefix: str
+    addresses: tuple[str, ...] = ()
+    entries: tuple[tuple[Kind, int, int, int], ...] = ()
+
+
+def entry_name(kind: Kind, prefix: str, chunk: int, serial: int) -> str:
+    """Return the key of a chunk's task, which is also the name of its pieces."""
+    return f"hybridq_{kind}_chunk-{prefix}-{chunk}-{serial}"
+
+
+class _InMemory:
+    """An entry in memory."""
+
+    def __init__(self, splits: Sequence[Split]) -> None:
+        self._splits = splits
+        self.nbytes = sum(each.table.nbytes for each in splits)
+
+    def tables(self, partitions: Sequence[int]) -> list[pa.Table]:
+        return [each.piece(number) for number in partitions for each in self._splits]
+
+    def messages(self, partitions: Sequence[int]) -> list[pa.Buffer]:
+        return [batch.serialize() for table in self.tables(partitions) for batch in _batches(table)]
+
+    def close(self) -> None:
+        pass
+
+
+class _InFile:
+    """An entry in a file: an Arrow IPC stream, with at least one message for each partition that has rows."""
+
+    nbytes = 0
+
+    def __init__(self, path: Path, splits: Sequence[Split]) -> None:
+        self._path = path
+        self.schema = splits[0].table.schema
+        self._places: list[list[tuple[int, int]]] = []
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, self.schema, options=_IN_FILES) as writer:
+            writer.write_batch(pa.RecordBatch.from_pylist([], self.schema))  # with it goes the schema
+            for number in range(len(splits[0].starts) - 1):
+                places = []
+                for batch in (batch for each in splits for batch in _batches(each.piece(number))):
+                    start = file.tell()
+                    writer.write_batch(batch)
+                    places.append((start, file.tell() - start))
+                self._places.append(places)
+            self.file_bytes = int(file.tell())
+
+    def tables(self, partitions: Sequence[int]) -> list[pa.Table]:
+        return [table_of(message, self.schema) for message in self.messages(partitions)]
+
+    def messages(self, partitions: Sequence[int]) -> list[pa.Buffer]:
+        found = []
+        with self._path.open("rb") as file:
+            for number in partitions:
+                for start, size in self._places[number]:
+                    file.seek(start)
+                    content = file.read(size)
+                    if len(content) != size:
+                        raise OSError(f"{self._path} is shorter than it was")
+                    found.append(pa.py_buffer(content))
+        return found
+
+    def close(self) -> None:
+        self._path.unlink(missing_ok=True)
+
+
+class PieceStore:
+    """The entries of one worker process.
+
+    Parameters
+    ----------
+    parent : path, optional
+        Folder in which the folder of spill files is made when it is first needed; by default the system's for temporary
+        files.
+    memory : int
+        Budget in bytes, where a task gives none.
+    """
+
+    def __init__(self, parent: Path | None = None, memory: int = DEFAULT_MEMORY) -> None:
+        self._parent = parent
+        self._memory = memory
+        self._lock = threading.Lock()
+        self._entries: dict[str, _InMemory | _InFile] = {}
+        self._folder: Path | None = None
+        self._files = 0
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._entries
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes that are held in memory."""
+        with self._lock:
+            return sum(entry.nbytes for entry in self._entries.values())
+
+    def put(self, name: str, splits: Sequence[Split], budget: int = 0) -> int:
+        """Keep a chunk's pieces.
+
+        Returns
+        -------
+        int
+            Bytes written to a file; 0: they are in memory.
+
+        Raises
+        ------
+        ExecutionError
+            The file cannot be written.
+        """
+        kept = _InMemory(splits)
+        with self._lock:
+            used = sum(entry.nbytes for entry in self._entries.values())
+            if used + kept.nbytes <= (budget or self._memory):
+                self._entries[name] = kept
+                return 0
+            path = self._next_path()
+        try:
+            written = _InFile(path, splits)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+            raise ExecutionError(
+                f"cannot write {kept.nbytes} bytes of a split to the worker's folder {path.parent}"
+                f" ({error.strerror or error}): free some space there, or start workers with another --local-directory"
+            ) from error
+        with self._lock:
+            self._entries[name] = written
+        return written.file_bytes
+
+    def tables(self, name: str, partitions: Sequence[int]) -> list[pa.Table]:
+        """Return an entry's rows of some partitions.
+
+        Raises
+        ------
+        KeyError, OSError
+            They are not there, or no longer.
+        """
+        return self._entries[name].tables(partitions)
+
+    def messages(self, name: str, partitions: Sequence[int]) -> list[pa.Buffer]:
+        """Return an entry's rows of some partitions as Arrow IPC messages, compressed where they are from a file.
+
+        Raises
+        ------
+        KeyError, OSError
+            They are not there, or no longer.
+        """
+        return self._entries[name].messages(partitions)
+
+    def drop(self, name: str) -> None:
+        """Forget an entry, if it is there."""
+        with self._lock:
+            entry = self._entries.pop(name, None)
+        if entry is not None:
+            with contextlib.suppress(OSError):
+                entry.close()
+
+    def close(self) -> None:
+        """Forget everything."""
+        for name in list(self._entries):
+            self.drop(name)
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _next_path(self) -> Path:
+        if self._folder is None or not self._folder.is_dir():
+            self._folder = Path(tempfile.mkdtemp(prefix="hybridq-split-", dir=self._parent))
+        self._files += 1
+        return self._folder / f"{self._files}.arrows"
+
+
+class Fetch(Protocol):
+    """Reads entries of another worker."""
+
+    def __call__(self, address: str, names: Sequence[str], partitions: Sequence[int]) -> list[list[pa.Buffer]]:
+        """Return the messages of each entry.
+
+        Raises
+        ------
+        KeyError
+            The worker does not have one of them (the argument).
+        OSError, TimeoutError
+            It does not answer.
+        """
+
+
+class PieceReader:
+    """Reads what one task needs.
+
+    Parameters
+    ----------
+    store : PieceStore
+        This worker's own entries.
+    fetch : callable
+        Gets other workers'.
+    lists : mapping of int to PieceList
+        By what reads them.
+    """
+
+    def __init__(self, store: PieceStore, fetch: Fetch, lists: Mapping[int, PieceList]) -> None:
+        self._store = store
+        self._fetch = fetch
+        self._lists = lists
+
+    def read(
+        self, reader: int, schema: pa.Schema, keys: Sequence[str], units: PieceUnits, further: Sequence[int] = ()
+    ) -> pa.Table:
+        """Return the rows of a chunk's partitions.
+
+        Parameters
+        ----------
+        reader : int
+            As in ``PieceList``.
+        schema : pyarrow.Schema
+            Of the rows; the stage that was split may have called the columns otherwise.
+        keys : sequence of str
+            What they were split by.
+        units : PieceUnits
+        further : sequence of int
+            Pieces to be read besides, of which all rows are taken.
+
+        Raises
+        ------
+        PiecesLost
+            Some are not there any more.
+        """
+        found = [schema.empty_table()]
+        tables = self._tables(reader, schema, units.partitions)
+        found += [select(table, keys, units.parts, units.part, round_number=1) for table in tables]
+        if further:
+            found += self._tables(reader, schema, further)
+        table = pa.concat_tables(found)
+        return table.combine_chunks() if table.nbytes < SPLIT_BYTES else table
+
+    def _tables(self, reader: int, schema: pa.Schema, partitions: Sequence[int]) -> Iterator[pa.Table]:
+        pieces = self._lists[reader]
+        for start in range(0, len(pieces.entries), READ_TOGETHER):
+            entries = pieces.entries[start : start + READ_TOGETHER]
+            found: list[list[pa.Table]] = [[] for _ in entries]
+            elsewhere: dict[int, list[int]] = {}
+            lost: dict[int, str] = {}
+            for position, (kind, chunk, serial, place) in enumerate(entries):
+                name = entry_name(kind, pieces.prefix, chunk, serial)
+                if name not in self._store:
+                    elsewhere.setdefault(place, []).append(position)
+                    continue
+                try:
+                    tables = self._store.tables(name, partitions)
+                    found[position] = [table.rename_columns(schema.names) for table in tables]
+                except KeyError:
+                    lost[serial] = "they were let go meanwhile"
+                except OSError as error:
+                    lost[serial] = str(error)
+            for place, positions in elsewhere.items():
+                names = [entry_name(entries[i][0], pieces.prefix, entries[i][1], entries[i][2]) for i in positions]
+                try:
+                    answers = self._fetch(pieces.addresses[place], names, partitions)
+                except KeyError as error:
+                    gone = [entries[i][2] for i, name in zip(positions, names, strict=True) if name in error.args]
+                    lost |= dict.fromkeys(gone, f"{pieces.addresses[place]} does not have them any more")
+                except (OSError, TimeoutError):
+                    gone = [entry[2] for entry in pieces.entries if entry[3] == place]
+                    lost |= dict.fromkeys(gone, f"{pieces.addresses[place]} does not answer")
+                else:
+                    for position, messages in zip(positions, answers, strict=True):
+                        found[position] = [table_of(message, schema) for message in messages]
+            if lost:
+                raise PiecesLost(pieces.stage, tuple(lost), next(iter(lost.values())))
+            for tables in found:
+                yield from tables
+
+
+def split_pieces(table: pa.Table, sink: SplitSink) -> list[Split]:
+    """Split a chunk's rows as its sink says; where there are witnesses, they are one more piece of the first split."""
+    step = max(int(table.num_rows * SPLIT_BYTES / max(table.nbytes, 1)), 1)
+    parts = [table.slice(start, step) for start in range(0, max(table.num_rows, 1), step)]
+    splits = [split(part.combine_chunks(), sink.keys, sink.partitions) for part in parts]
+    if sink.witness is None:
+        return splits
+    return [_with_witnesses(each, sink.witness) for each in splits]
+
+
+def _with_witnesses(found: Split, key: str) -> Split:
+    valid = np.asarray(found.table.column(key).is_valid())
+    rows = sorted({int(np.argmax(valid == kind)) for kind in (True, False) if (valid == kind).any()})
+    table = pa.concat_tables([found.table, *(found.table.slice(row, 1) for row in rows)])
+    return Split(table, np.append(found.starts, table.num_rows))
+
+
+def table_of(message: pa.Buffer, schema: pa.Schema) -> pa.Table:
+    """Return the rows of an Arrow IPC message."""
+    return pa.Table.from_batches([pa.ipc.read_record_batch(message, schema)])
+
+
+def _batches(table: pa.Table) -> list[pa.RecordBatch]:
+    return [batch for batch in table.to_batches() if batch.num_rows]

@@ -1,0 +1,79 @@
+"""What is still needed of the stages that are done, and what has to be done again when workers are lost.
+
+Dask computes again what a lost worker had, as long as the tasks' inputs are known to it. Pieces of splits are not: they
+are read from the workers that made them. So the driver sees to the pieces, and to what was made of pieces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from hybridq.dispatch.stage_run import Part, StageRun
+
+Users = Mapping[int, Sequence[int]]
+"""By stage, the stages that read it."""
+
+
+def unneeded(runs: Mapping[int, StageRun], users: Users, number: int) -> bool:
+    """Tell whether a stage's output can be let go.
+
+    A split's inputs stay until its pieces are let go, so that lost ones can be made again; only not the pieces that it
+    was made of, which may be as large.
+    """
+    run = runs[number]
+    if run.status != "done" or not users[number]:
+        return False
+    for user in (runs[each] for each in users[number]):
+        if user.status != "done":
+            return False
+        if user.stage.keeps_pieces and not user.released and not run.stage.keeps_pieces:
+            return False
+    return True
+
+
+def lost_parts(run: StageRun, there: Collection[str]) -> list[Part]:
+    """Return the partial results that were on workers that are gone and that Dask cannot compute again."""
+    concerned = run.stage.keeps_pieces or bool(run.stage.split_inputs)
+    if run.status == "waiting" or run.released or not concerned:
+        return []
+    if run.status == "done" and not run.stage.keeps_pieces:
+        return []
+    return [part for part in run.parts if part.address not in there]
+
+
+def lost_output(runs: Mapping[int, StageRun], users: Users, number: int, there: Collection[str]) -> bool:
+    """Tell whether a stage's output is gone that was made of pieces and is still needed."""
+    run = runs[number]
+    needed = any(runs[user].status != "done" for user in users[number])
+    made_of_pieces = bool(run.stage.split_inputs) and not run.stage.keeps_pieces
+    return run.status == "done" and made_of_pieces and needed and run.output_address not in there
+
+
+def to_restart(runs: Mapping[int, StageRun], users: Users, lost: Iterable[int]) -> list[int]:
+    """Return the stages that have to be run again from their start.
+
+    Parameters
+    ----------
+    runs : mapping of int to StageRun
+    users : mapping of int to sequence of int
+    lost : iterable of int
+        Stages that have to, for whatever reason.
+
+    Returns
+    -------
+    list of int
+        These, their inputs that were let go, and the stages that have begun to read what will be replaced. Inputs
+        come first.
+    """
+    todo, found = list(lost), set[int]()
+    while todo:
+        number = todo.pop()
+        if number in found:
+            continue
+        found.add(number)
+        todo += [each for each in runs[number].stage.dependencies if runs[each].released]
+        for user in (runs[each] for each in users[number]):
+            reads_pieces = number in user.stage.split_inputs
+            if user.status == "running" or (user.status == "done" and not user.released and reads_pieces):
+                todo.append(user.stage.id)
+    return sorted(found)

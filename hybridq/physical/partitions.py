@@ -1,0 +1,249 @@
+"""Handing out the partitions of splits: which of them a chunk reads, and how one that is too large is cut."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from hybridq.config import Config
+from hybridq.physical.pipeline import Chunk, PartitionedBuild, PartitionSource, PieceUnits, Stage
+
+Counts = npt.NDArray[np.int64]
+
+MOST_PARTITIONS = 1024
+"""Partitions of a split at most: their number times that of chunks is that of pieces."""
+
+LEAST_PARTITIONS = 16
+"""Partitions of a split at least: estimates may be far too low, and small partitions are read several at a time."""
+
+MOST_PARTS = 1 << 12
+"""Parts that a partition is cut into at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class SplitChunk:
+    """One chunk's pieces.
+
+    Attributes
+    ----------
+    order : tuple of int
+        ``Chunk.order``.
+    rows : array of int64
+        Of each partition; where there are witnesses, theirs are one more.
+    bytes : int
+        Of all pieces.
+    """
+
+    order: tuple[int, ...]
+    rows: Counts
+    bytes: int
+
+
+def partitions_for(size: float, config: Config) -> int:
+    """Return how many partitions to split so many (estimated) bytes into."""
+    return min(max(int(2 * size / config.partition_bytes), LEAST_PARTITIONS), MOST_PARTITIONS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """What can be handed out alone.
+
+    Attributes
+    ----------
+    units : PieceUnits
+    build_bytes : int
+        Of the build sides that go with it.
+    """
+
+    units: PieceUnits
+    build_bytes: int
+
+    @property
+    def whole(self) -> bool:
+        """Tell whether it is a partition, or several of them."""
+        return self.units.parts == 1 and self.units.after is None and self.units.before is None
+
+    @property
+    def size(self) -> int:
+        """Return the bytes of both sides."""
+        return self.units.bytes + self.build_bytes
+
+
+class PartitionChunks:
+    """Hands out a stage's partitions, as ``ChunkSource`` does units.
+
+    Small partitions are read several at a time. Of a partition whose build sides are too large each chunk reads one
+    part, by another round of splitting. One with too many rows on its probing side is cut by the chunks that these rows
+    are from, each of which meets the whole build sides: that is how rows of one frequent key are divided.
+
+    Parameters
+    ----------
+    stage : Stage
+        Its source is a ``PartitionSource``.
+    config : Config
+    splits : mapping of int to sequence of SplitChunk
+        The pieces of each stage that is read.
+    """
+
+    def __init__(self, stage: Stage, config: Config, splits: Mapping[int, Sequence[SplitChunk]]) -> None:
+        source = stage.pipeline.source
+        if not isinstance(source, PartitionSource):
+            raise TypeError("the stage reads no partitions")
+        self._config = config
+        self._probe = sorted(splits[source.stage], key=lambda each: each.order)
+        builds = [build.stage for build in stage.builds if isinstance(build, PartitionedBuild)]
+        rows, size = _totals(self._probe)
+        build_size = np.zeros(len(rows), np.float64)
+        for build in builds:
+            own_rows, own_size = _totals(splits[build])
+            if len(own_rows):
+                build_size += own_size[: len(rows)]
+        self.total_rows = int(rows.sum())
+        self._bytes = float(size.sum() + build_size.sum())
+        self._ids = itertools.count()
+        self._items: list[_Item] = []
+        for number in np.flatnonzero(rows).tolist():
+            units = PieceUnits((number,), rows=int(rows[number]), bytes=int(size[number]))
+            self._items += self._cut(_Item(units, int(build_size[number])))
+        self._items.sort(key=lambda item: item.size)
+
+    @property
+    def remaining_rows(self) -> int:
+        """Return the source rows not handed out yet."""
+        return sum(item.units.rows for item in self._items)
+
+    @property
+    def exhausted(self) -> bool:
+        """Tell whether nothing is left to take."""
+        return not self._items
+
+    @property
+    def bytes_per_row(self) -> float | None:
+        """Return the bytes that are read for each source row; ``None`` where there is none."""
+        return self._bytes / self.total_rows if self.total_rows else None
+
+    @property
+    def breadth(self) -> float:
+        """Return 1: rows of build sides are not counted."""
+        return 1.0
+
+    def take(self, rows: int, largest: bool = False) -> Chunk | None:
+        """Return the next chunk of about ``rows`` rows, of the largest or else of the smallest partitions."""
+        if not self._items:
+            return None
+        place = -1 if largest else 0
+        item = self._items.pop(place)
+        while self._items and (other := self._items[place]).whole and item.whole:
+            units, more = item.units, other.units
+            together = item.size + other.size
+            if units.rows + more.rows > rows or together > self._config.partition_bytes:
+                break
+            del self._items[place]
+            both = replace(
+                units,
+                partitions=units.partitions + more.partitions,
+                rows=units.rows + more.rows,
+                bytes=units.bytes + more.bytes,
+            )
+            item = _Item(both, item.build_bytes + other.build_bytes)
+        number = next(self._ids)
+        return _chunk(number, (number,), item)
+
+    def halve(self, chunk: Chunk) -> tuple[Chunk, Chunk] | None:
+        """Split a chunk in two; ``None`` where it cannot be made smaller."""
+        units = chunk.source
+        if not isinstance(units, PieceUnits):
+            raise TypeError("the chunk reads no partitions")
+        halves = self._halves(_Item(units, chunk.decoded_bytes - units.bytes))
+        if halves is None:
+            return None
+        first, second = halves
+        return (
+            _chunk(next(self._ids), (*chunk.order, 0), first),
+            _chunk(next(self._ids), (*chunk.order, 1), second),
+        )
+
+    # --- cutting ---------------------------------------------------------------------------------------------------
+
+    def _cut(self, item: _Item) -> list[_Item]:
+        """Cut a partition until its parts fit."""
+        if item.build_bytes > self._config.partition_bytes:
+            halves = self._by_another_round(item)
+        elif item.units.bytes > max(2 * self._config.partition_bytes, item.build_bytes) or (
+            item.units.rows > self._config.cpu_chunk_rows and item.units.bytes > item.build_bytes
+        ):
+            halves = self._by_chunks(item)
+        else:
+            halves = None
+        return [item] if halves is None else [part for half in halves for part in self._cut(half)]
+
+    def _halves(self, item: _Item) -> tuple[_Item, _Item] | None:
+        units = item.units
+        if len(units.partitions) > 1:
+            middle = len(units.partitions) // 2
+            return (
+                self._half(item, item.build_bytes // 2, 0, partitions=units.partitions[:middle]),
+                self._half(item, item.build_bytes // 2, 1, partitions=units.partitions[middle:]),
+            )
+        if item.build_bytes > units.bytes:
+            return self._by_another_round(item) or self._by_chunks(item)
+        return self._by_chunks(item) or self._by_another_round(item)
+
+    def _by_another_round(self, item: _Item) -> tuple[_Item, _Item] | None:
+        units = item.units
+        if units.parts >= MOST_PARTS:
+            return None
+        return (
+            self._half(item, item.build_bytes // 2, 0, part=2 * units.part, parts=2 * units.parts),
+            self._half(item, item.build_bytes // 2, 1, part=2 * units.part + 1, parts=2 * units.parts),
+        )
+
+    def _by_chunks(self, item: _Item) -> tuple[_Item, _Item] | None:
+        """Cut where about half of the rows are before."""
+        units = item.units
+        (number,) = units.partitions
+        inside = [each for each in self._probe if in_range(each.order, units) and each.rows[number]]
+        if len(inside) < 2:
+            return None
+        sums = np.cumsum([each.rows[number] for each in inside])
+        middle = min(max(int(np.searchsorted(sums, sums[-1] / 2)), 1), len(inside) - 1)
+        share = float(sums[middle - 1] / sums[-1])
+        rows, size = round(units.rows * share), int(units.bytes * share)
+        border = inside[middle].order
+        return (
+            replace(item, units=replace(units, before=border, rows=rows, bytes=size)),
+            replace(item, units=replace(units, after=border, rows=units.rows - rows, bytes=units.bytes - size)),
+        )
+
+    def _half(self, item: _Item, build_bytes: int, which: int, **changes: object) -> _Item:
+        """Return one of two parts, with its share of what is known; exact rows where whole partitions are parted."""
+        units = replace(item.units, **changes)  # type: ignore[arg-type]
+        if "partitions" in changes:
+            rows = sum(int(each.rows[number]) for each in self._probe for number in units.partitions)
+        else:
+            rows = units.rows // 2 if which == 0 else units.rows - units.rows // 2
+        size = units.bytes // 2 if which == 0 else units.bytes - units.bytes // 2
+        return _Item(replace(units, rows=rows, bytes=size), build_bytes)
+
+
+def in_range(order: tuple[int, ...], units: PieceUnits) -> bool:
+    """Tell whether the pieces of a chunk belong to a part of a partition."""
+    return (units.after is None or order >= units.after) and (units.before is None or order < units.before)
+
+
+def _chunk(number: int, order: tuple[int, ...], item: _Item) -> Chunk:
+    units = item.units
+    return Chunk(number, order, units, rows=units.rows, bytes=item.size, decoded_bytes=item.size)
+
+
+def _totals(chunks: Sequence[SplitChunk]) -> tuple[Counts, npt.NDArray[np.float64]]:
+    """Return rows and bytes of each partition over all chunks; bytes are taken to be even over a chunk's rows."""
+    if not chunks:
+        return np.zeros(0, np.int64), np.zeros(0, np.float64)
+    rows = np.array([each.rows for each in chunks])
+    widths = np.array([each.bytes / max(int(each.rows.sum()), 1) for each in chunks])
+    return rows.sum(axis=0), (rows * widths[:, None]).sum(axis=0)
