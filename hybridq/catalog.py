@@ -80,8 +80,7 @@ class Footer:
             groups = range(self.metadata.num_row_groups)
             if source in self.flat:
                 (leaf,) = self.leaves[source]
-                stored = self.metadata.schema.column(leaf).physical_type
-                known = [_chunk_statistics(self.metadata.row_group(group), leaf, stored) for group in groups]
+                known = [_chunk_statistics(self.metadata.row_group(group), leaf) for group in groups]
             else:
                 known = [None for _ in groups]
             self._statistics[source] = known
@@ -445,11 +444,8 @@ def _why_unreadable(stamp: FileStamp, error: Exception) -> str:
 # --- statistics ------------------------------------------------------------------------------------------------------
 
 
-def _chunk_statistics(group: pq.RowGroupMetaData, leaf: int, stored: str) -> ColumnStatistics | None:
-    """Read a column chunk's bounds; none where it contradicts the schema, for pyarrow would end the process."""
+def _chunk_statistics(group: pq.RowGroupMetaData, leaf: int) -> ColumnStatistics | None:
     chunk = group.column(leaf)
-    if chunk.physical_type != stored or stored == "INT96":
-        return None
     found = chunk.statistics if chunk.is_stats_set else None
     if found is None:
         return None
