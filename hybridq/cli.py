@@ -344,8 +344,18 @@ def _fail(message: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
+def _quiet_libraries() -> None:
+    """Keep Dask from printing tracebacks of what the command says itself, in one line."""
+    import logging
+
+    logging.disable(logging.ERROR)
+    sys.unraisablehook = lambda unraisable: None
+
+
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command and exit."""
+    if arguments is None and os.environ.get("HYBRIDQ_DEBUG") != "1":
+        _quiet_libraries()
     try:
         code = app(args=arguments, prog_name="hybridq", standalone_mode=False)
         sys.stdout.flush()
