@@ -58,19 +58,19 @@ def arm(place: str, action: str, nth: int, marker: str, once: bool, pause: float
             time.sleep(1.0)
         return None
 
-    def compute_chunk(*arguments: Any) -> Any:
+    def compute_chunk(*arguments: Any, **named: Any) -> Any:
         time.sleep(pause)
         if place == "chunk" and due():
             happen()
-        result = chunk(*arguments)
+        result = chunk(*arguments, **named)
         if place == "chunk end" and due():
             happen()
         return result
 
-    def compute_merge(*arguments: Any) -> Any:
+    def compute_merge(*arguments: Any, **named: Any) -> Any:
         if place == "merge" and due():
             happen()
-        return merge(*arguments)
+        return merge(*arguments, **named)
 
     def _report(*arguments: Any) -> None:
         if place == "report" and due():
