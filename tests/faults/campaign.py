@@ -71,6 +71,9 @@ CLUSTER = {
     ]
 }
 
+PARTITIONED = {"broadcast_bytes": 1, "broadcast_limit_bytes": 1, "partition_bytes": 64 * 1024}
+"""Settings with which no build side is broadcast."""
+
 OTHERS = {
     "sort": (
         "select l_orderkey, l_linenumber, l_comment from lineitem order by l_comment, l_orderkey, l_linenumber",
@@ -437,6 +440,8 @@ FAULTS = (
     armed("a read fails once, bare", "read", "bare io"),
     armed("every read fails", "read", "io", DataError, once=False),
     armed("a task's report is lost", "report", ""),
+    armed("the disk is full once", "spill", "full", ExecutionError),
+    armed("the disk is full", "spill", "full", ExecutionError, once=False),
     armed("a chunk takes long", "chunk", "sleep"),
     signalled("CPU worker killed", "cpu", signal.SIGKILL),
     signalled("GPU worker killed", "gpu", signal.SIGKILL),
@@ -493,8 +498,13 @@ def run_one(broken: Broken, number: int, seed: int, faults: tuple[Fault, ...] = 
         try:
             if fault.before is not None:
                 fault.before(situation)
-            if fault.options:
-                attached = hq.connect(session.address, stall_timeout=STALL, **fault.options)
+            # Joins of both sides split by key, which small tables would not have.
+            partitioned = chosen.random() < 0.25 or "disk" in fault.name
+            options = fault.options | (PARTITIONED if partitioned else {})
+            if options:
+                attached = hq.connect(
+                    session.address, stall_timeout=STALL, chunk_units=2, cpu_chunk_rows=4000, **options
+                )
                 attached.register_folder(broken.data)
                 session = attached
             _run(run, broken, session, fault, situation)

@@ -17,13 +17,15 @@ def arm(place: str, action: str, nth: int, marker: str, once: bool, pause: float
     import threading
     import time
 
-    from hybridq.dispatch import tasks
+    from hybridq.dispatch import pieces, tasks
     from hybridq.engines.cpu import CpuEngine
     from hybridq.errors import DataError
 
     if not hasattr(tasks, "unarmed"):
         tasks.unarmed = (tasks.compute_chunk, tasks.compute_merge, tasks._report, CpuEngine.read)
+        pieces.unarmed = (pieces._InFile.__init__, pieces.PieceStore.put)
     chunk, merge, report, read = tasks.unarmed
+    write, put = pieces.unarmed
     lock, count = threading.Lock(), [0]
 
     def due() -> bool:
@@ -46,6 +48,8 @@ def arm(place: str, action: str, nth: int, marker: str, once: bool, pause: float
             error = DataError("cannot read: a fault of this test's")
             error.__cause__ = OSError(5, "Input/output error")
             raise error
+        if action == "full":
+            raise OSError(28, "No space left on device")
         if action == "bare io":
             raise OSError(5, "Input/output error, a fault of this test's")
         if action == "kill":
@@ -82,6 +86,15 @@ def arm(place: str, action: str, nth: int, marker: str, once: bool, pause: float
             happen()
         return read(*arguments)
 
+    def write_pieces(*arguments: Any) -> None:
+        if place == "spill" and due():
+            happen()
+        write(*arguments)
+
+    def put_pieces(store: Any, name: Any, splits: Any, budget: int = 0) -> int:
+        return put(store, name, splits, 1 if place == "spill" else budget)  # one byte: all goes to files
+
+    pieces._InFile.__init__, pieces.PieceStore.put = write_pieces, put_pieces
     tasks.compute_chunk, tasks.compute_merge, tasks._report = compute_chunk, compute_merge, _report
     CpuEngine.read = read_rows
     return os.getpid()
