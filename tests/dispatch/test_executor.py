@@ -1,0 +1,128 @@
+"""The executor's dealings with Dask's client when connections and workers are lost."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import CancelledError
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+
+from hybridq.dispatch import executor as executor_module
+from hybridq.dispatch.executor import DaskExecutor
+from hybridq.errors import ClusterUnreachable, QueryCancelled, WorkersLost
+
+
+class Future:
+    """A Dask future in some state."""
+
+    def __init__(self, status="finished"):
+        self.status, self.released = status, False
+
+    def cancelled(self):
+        return self.status == "cancelled"
+
+    def release(self):
+        self.released = True
+
+
+class Roster:
+    given_up = 0
+
+    def refresh(self, wait):
+        assert not wait
+        return []
+
+
+class Client:
+    """A client whose gathers answer as a test says, one after the other."""
+
+    id = "client-1"
+    status = "running"
+
+    def __init__(self, answers=()):
+        self.answers, self.sent = list(answers), []
+        self._loop = asyncio.new_event_loop()
+        self.loop = SimpleNamespace(asyncio_loop=self._loop)
+        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+
+    async def _gather(self, future, direct):
+        answer = self.answers.pop(0) if self.answers else "hang"
+        if answer == "hang":
+            await asyncio.sleep(60)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    def _send_to_scheduler(self, message):
+        self.sent.append(message)
+
+
+@pytest.fixture
+def make(monkeypatch):
+    monkeypatch.setattr(executor_module, "FETCH_POLL_SECONDS", 0.02)
+    clients = []
+
+    def make(answers=(), **futures):
+        client = Client(answers)
+        clients.append(client)
+        router = SimpleNamespace(topic="topic", open=lambda query: None)
+        made = DaskExecutor(client, Roster(), router, "q", direct=True)
+        made._futures.update(futures)
+        return made
+
+    yield make
+    for client in clients:
+        client._loop.call_soon_threadsafe(client._loop.stop)
+
+
+TABLE = pa.table({"x": [1]})
+
+
+def test_a_value_that_a_lost_worker_had_is_fetched_again(make):
+    executor = make([OSError("connection reset"), CancelledError(), TABLE], a=Future())
+    assert executor.fetch("a") is TABLE
+
+
+def test_a_value_whose_worker_is_given_up_is_fetched_again(make):
+    executor = make(["hang", TABLE], a=Future())
+    threading.Timer(0.1, setattr, (executor._roster, "given_up", 1)).start()
+    assert executor.fetch("a") is TABLE
+
+
+def test_a_fetch_stops_when_the_query_is_cancelled(make):
+    stop = threading.Event()
+    threading.Timer(0.1, stop.set).start()
+    with pytest.raises(QueryCancelled):
+        make(["hang"], a=Future()).fetch("a", stop.is_set)
+
+
+def test_a_value_lost_with_the_connection_is_an_error_that_says_so(make):
+    with pytest.raises(ClusterUnreachable, match="connection to the scheduler was lost"):
+        make([CancelledError()], a=Future("cancelled")).fetch("a")
+
+
+def test_a_value_that_cannot_be_computed_again_is_an_error_of_ours(make):
+    from distributed.scheduler import KilledWorker
+
+    error = KilledWorker("a", SimpleNamespace(address="tcp://x"), 3)
+    with pytest.raises(WorkersLost, match="4 workers died"):
+        make([error], a=Future()).fetch("a")
+
+
+def test_tasks_do_not_start_on_inputs_that_are_lost(make):
+    executor = make(a=Future("cancelled"), b=Future())
+    with pytest.raises(ClusterUnreachable, match="run it again"):
+        executor.merge(SimpleNamespace(key="m"), ["b", "a"], "cpu", 0)
+
+
+def test_the_scheduler_is_told_of_tasks_that_the_client_has_forgotten(make):
+    lost, kept = Future("cancelled"), Future()
+    executor = make(a=lost, b=kept)
+    executor.release(["a", "b", "c"])
+    assert lost.released
+    assert kept.released
+    assert executor._client.sent == [{"op": "client-releases-keys", "keys": ["a"], "client": "client-1"}]
+    assert executor._futures == {}
