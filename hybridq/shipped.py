@@ -39,15 +39,23 @@ def find_plan(name: str) -> Path:
         It is neither; the message offers the nearest shipped names.
     """
     path = Path(name)
-    if path.suffix in PLAN_SUFFIXES and path.is_file():
+    if path.suffix in PLAN_SUFFIXES and _is_file(path):
         return path
     folder = plans_folder()
     candidates = [folder / f"{name}{suffix}" for suffix in ("", *PLAN_SUFFIXES)]
     for candidate in candidates:
-        inside = candidate.resolve().is_relative_to(folder.resolve())
-        if inside and candidate.suffix in PLAN_SUFFIXES and candidate.is_file():
+        found = candidate.suffix in PLAN_SUFFIXES and _is_file(candidate)
+        if found and candidate.resolve().is_relative_to(folder.resolve()):
             return candidate
-    if path.is_file():
+    if _is_file(path):
         raise RequestError(f"plan {name} must be a .sql file or a Substrait .json or .bin file")
     near = difflib.get_close_matches(name, plan_names(), n=3) or plan_names()[:3]
     raise RequestError(f"no plan {name!r}: no such file, and no shipped plan of that name (nearest: {', '.join(near)})")
+
+
+def _is_file(path: Path) -> bool:
+    """Tell whether a path is a file; a name that no file can have is none."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # too long, or with a zero byte
+        return False

@@ -18,10 +18,7 @@ from pathlib import Path
 
 from .parsers import PARSERS, Place, try_one
 
-KNOWN_CRASHES = {
-    "Unencoded byte array data bytes does not support": "pyarrow ends the process when it is asked for a column chunk "
-    "whose sizes are those of another type than its schema says",
-}
+KNOWN_CRASHES = ("throwing an instance of 'parquet::ParquetException'",)
 """Crashes inside libraries that hybridq cannot prevent, by what they say. They are counted apart."""
 
 HANG_SECONDS = 20.0

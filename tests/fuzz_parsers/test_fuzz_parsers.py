@@ -53,3 +53,12 @@ def test_a_long_text_is_planned_or_refused_in_little_time(place):
     with pytest.raises(HybridqError):
         place.session.sql(text)
     assert time.monotonic() - start < 20
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "a\0b", "tpch/\0", "../plans/tpch/q01.sql\0", "é\ud800"])
+def test_names_of_plans_that_no_file_can_have(name):
+    from hybridq.errors import RequestError
+    from hybridq.shipped import find_plan
+
+    with pytest.raises(RequestError):
+        find_plan(name)
