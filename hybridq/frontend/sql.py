@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 
 from hybridq.errors import HybridqError, Unsupported
 from hybridq.frontend.sql_aggregates import check_aggregates
+from hybridq.frontend.sql_casts import with_casts_told_apart, with_microseconds, without_marks
 from hybridq.frontend.sql_errors import refuse_other_statements, refuse_time_zones, translated
 from hybridq.frontend.sql_guards import moves_conditions_below_aggregates
 from hybridq.frontend.sql_joins import join_notes
@@ -32,6 +34,8 @@ _SETTINGS = {
     # TIMESTAMPTZ has no zone otherwise.
     "datafusion.execution.time_zone": "UTC",
 }
+
+_DOUBLE_NAME = re.compile(r"duplicate unqualified field name|unique expression names")
 
 
 def plan_sql(text: str, tables: Mapping[str, Schema]) -> Plan:
@@ -143,11 +147,23 @@ def _substrait(text: str, tables: Mapping[str, Schema]) -> _Exported:
         # DataFusion plans INTERSECT ALL and EXCEPT ALL as joins to which repeated rows do not matter, and may then make
         # an inner join below them a semi join, which has fewer.
         context.remove_optimizer_rule("eliminate_join")
-    text = with_windows_spelled_out(text)
+    written = with_windows_spelled_out(text)
+    text = with_microseconds(written)
     options = datafusion.SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
     try:
-        frame = context.sql_with_options(text, options)
-        answer = tuple(frame.schema().names)
+        try:
+            frame = context.sql_with_options(text, options)
+            answer = tuple(frame.schema().names)
+        except Exception as error:
+            if not _DOUBLE_NAME.search(str(error)) or (apart := with_casts_told_apart(text)) == text:
+                if text != written:
+                    context.sql_with_options(written, options)  # fails, too, and tells the place in the text as it is
+                raise
+            try:
+                frame = context.sql_with_options(apart, options)
+            except Exception:
+                raise error from None
+            text, answer = apart, tuple(map(without_marks, frame.schema().names))
         logical = frame.optimized_logical_plan()
         if moves_conditions_below_aggregates(logical.display_indent()):
             context.remove_optimizer_rule("push_down_filter")

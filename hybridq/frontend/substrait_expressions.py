@@ -18,7 +18,7 @@ from hybridq.plan.expressions import Call, Case, Cast, Column, Expression, In, L
 from hybridq.plan.functions import BY_SUBSTRAIT_NAME, COMPARISONS, DATE_PARTS, result_type
 from hybridq.plan.rules.comparison_forms import formed_alone
 from hybridq.plan.rules.constant_folding import computed, value_of
-from hybridq.types import is_nested, is_string
+from hybridq.types import is_decimal, is_nested, is_string
 
 DEEPEST_EXPRESSION = 100
 """Levels of nesting that an expression may have; chains of AND and OR count as one."""
@@ -34,6 +34,8 @@ _PLAIN_NAMES = {
 }
 _OF_NESTED = frozenset({"is_null", "is_not_null"})
 """Functions that take lists and structs."""
+_GAIN_A_DIGIT = frozenset({"round", "ceil", "floor"})
+"""Functions whose decimal results DataFusion declares one digit too short."""
 _DATE_PART_ALIASES = {"day_of_year": "doy", "iso_week": "week"}
 
 
@@ -116,7 +118,12 @@ class ExpressionTranslator:
         raise Unsupported(f"{_PLAIN_NAMES.get(kind, kind.replace('_', ' '))}: not supported yet")
 
     def is_widened(self, expression: Expression) -> bool:
-        """Tell whether the expression reads a column that is wider than the plan's producer assumed."""
+        """Tell whether the expression is, or reads, something wider than the plan's producer assumed."""
+        if any(
+            isinstance(part, Call) and part.function in _GAIN_A_DIGIT and is_decimal(part.type)
+            for part in walk(expression)
+        ):
+            return True
         if not self.widened:
             return False
         values = (str(part) for part in walk(expression) if isinstance(part, SubqueryValue))
@@ -153,10 +160,11 @@ class ExpressionTranslator:
         options: tuple[str, ...] = ()
         if name in ("like", "ilike") and len(arguments) == 3:
             options = _escape(arguments.pop())
-        if name in COMPARISONS and len(arguments) == 2:
+        if name == "coalesce" or (name in COMPARISONS and len(arguments) == 2):
             arguments = common_type_of(arguments, name)
         derived = result_type(name, tuple(argument.type for argument in arguments))
-        declared = message.HasField("output_type") and not any(map(self.is_widened, arguments))
+        wider = name in _GAIN_A_DIGIT and is_decimal(derived)
+        declared = message.HasField("output_type") and not wider and not any(map(self.is_widened, arguments))
         data_type = arrow_type(message.output_type) if declared else derived
         if pa.types.is_boolean(derived) != pa.types.is_boolean(data_type):
             raise PlanFormatError(f"the plan declares {data_type} as the type of {substrait_name}")

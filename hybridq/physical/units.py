@@ -99,6 +99,8 @@ class KeyRanges:
             statistics = unit.statistics(column)
             if statistics is None or not isinstance(statistics.minimum, int) or not isinstance(statistics.maximum, int):
                 return None
+            if statistics.maximum > np.iinfo(np.int64).max:  # of a uint64
+                return None
             low.append(statistics.minimum)
             high.append(statistics.maximum)
         return cls(np.array(low, np.int64), np.array(high, np.int64))

@@ -153,7 +153,7 @@ _TIMES = (
 )  # fmt: skip
 _MATHEMATICS = (
     Function("round", ("round",), 1, 2, rules.rounded, gpu=False, note="half away from zero"),
-    Function("trunc", ("trunc",), 1, 2, rules.rounded, gpu=False, note="towards zero"),
+    Function("trunc", ("trunc",), 1, 2, rules.cut_off, gpu=False, note="towards zero"),
     Function("floor", ("floor",), 1, 1, rules.rounded),
     Function("ceil", ("ceil", "ceiling"), 1, 1, rules.rounded),
     Function("sign", ("signum", "sign"), 1, 1, rules.real, gpu=False),

@@ -172,9 +172,15 @@ def real(types: Types) -> pa.DataType | None:
     return pa.float32() if all(each == pa.float32() for each in types) else pa.float64()
 
 
-def rounded(types: Types) -> pa.DataType | None:
+def cut_off(types: Types) -> pa.DataType | None:
     """A number, and perhaps a number of digits; the result has the number's type."""
     return number(types[:1]) if all(map(is_integer, types[1:])) else None
+
+
+def rounded(types: Types) -> pa.DataType | None:
+    """A number, and perhaps a number of digits; a decimal gains a digit: 9.9 may become 10.0."""
+    found = cut_off(types)
+    return decimal(found.precision + 1, found.scale) if found is not None and is_decimal(found) else found
 
 
 def nan_test(types: Types) -> pa.DataType | None:

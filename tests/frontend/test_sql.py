@@ -300,3 +300,20 @@ def test_long_lists_and_long_chains_of_or(tables):
 def test_export_refuses_what_substrait_cannot_say(tables):
     with pytest.raises(Unsupported, match="NOT IN"):
         export_substrait("select 1 from customer where c_custkey not in (select o_custkey from orders)", tables)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("select sum(i64) as a, sum(cast(i64 as double)) as b from types", ("a", "b")),
+        ("select i64, cast(i64 as double), count(*) from types group by i64, cast(i64 as double)", None),
+        ("select i64, i64::double, i64::int from types", ("i64", "types.i64", "types.i64")),
+        ("select types.i64::int, (i8 + i16)::int, (i8 + i16)::bigint, types.i64 from types", None),
+        ("select cast(upper(s) as int), upper(s), upper(s)::double from types", None),
+    ],
+)
+def test_expressions_that_differ_in_casts_only(text, names, tables):
+    plan = plan_sql(text, tables)
+    assert names is None or plan.names == names
+    assert not any("coalesce" in name for name in plan.names)
+    assert len({field.name for field in plan.root.schema}) == len(plan.root.schema)

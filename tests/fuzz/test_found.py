@@ -44,6 +44,9 @@ def test_the_largest_unsigned_integers_are_groups(ask):
     top = 2**64 - 1
     t = pa.table({"u": ints(top, top, 1, None, kind=pa.uint64())})
     assert ask("select u, count(*) as n from t group by u", t=t) == [(1, 1), (top, 2), (None, 1)]
+    assert ask("select u, count(*) as n from t group by u having count(*) is distinct from 3", t=t) == [
+        (1, 1), (top, 2), (None, 1),
+    ]  # fmt: skip
     assert ask("select count(distinct u) as n from t", t=t) == [(2,)]
     assert ask("select count(distinct cast(NULL as bigint unsigned)) as n from t", t=t) == [(0,)]
 

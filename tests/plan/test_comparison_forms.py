@@ -73,6 +73,10 @@ def at(day: int, hour: int = 0) -> Literal:
             test_of("less", wide(MOMENT, FINE), wide(DAY, FINE)),
             test_of("less", MOMENT, wide(DAY, pa.timestamp("us"))),
         ),
+        (
+            test_of("less", wide(DAY, FINE), at(2, 12)),
+            test_of("less", wide(DAY, pa.timestamp("us")), Literal(pa.timestamp("us"), at(2, 12).value)),
+        ),
         (negated(test_of("less", A, B)), test_of("greater_equal", A, B)),
         (negated(negated(FLAG)), FLAG),
         (negated(both(FLAG, test_of("equal", A, B))), either(negated(FLAG), test_of("not_equal", A, B))),
@@ -95,7 +99,6 @@ def test_forms(expression: Expression, expected: Expression) -> None:
         test_of("less", wide(A, pa.int32()), small(2)),  # fails for large values
         test_of("equal", wide(A, TEXT), Literal(TEXT, "1")),
         test_of("equal", wide(SMALL), number(None)),
-        test_of("less", wide(DAY, FINE), at(2, 12)),
         In(BOOLEAN, wide(SMALL), (number(1), number(2**40))),
         either(both(OTHER, RISKY), both(FLAG, RISKY)),  # the first conditions guard the second
         negated(Call(BOOLEAN, "like", (column("t.s", TEXT), Literal(TEXT, "a%")))),

@@ -130,3 +130,12 @@ def test_more_files_of_other_sizes_and_an_empty_one(tmp_path):
             rows = query.collect(mode=mode).to_arrow().to_pylist()
             assert [(row["s"], row["n"]) for row in rows] == [("v0", 38), ("v1", 35), ("v2", 35)]
             assert sum(row["total"] for row in rows) == sum(range(100)) + sum(range(7))
+
+
+def test_exists_with_another_key(session, tmp_path):
+    ids = {"x": pa.table({"id": pa.array([1, 2, 3, 3])}), "y": pa.table({"id": pa.array([1, 2, 2])})}
+    store(session, tmp_path, 1, **ids)
+    found = same_as_duckdb(session, tmp_path, "select id from x where exists (select 1 from y where y.id <> x.id)")
+    assert sorted(found.column(0).to_pylist()) == [1, 2, 3, 3]
+    one = "select id from x where exists (select 1 from y where y.id <> x.id and y.id > 1)"
+    assert sorted(same_as_duckdb(session, tmp_path, one).column(0).to_pylist()) == [1, 3, 3]

@@ -236,3 +236,26 @@ def test_now_is_one_moment_of_the_query():
         text = "select distinct now() = current_timestamp as a, current_date = cast(now() as date) as b from t"
         query = session.sql(text)
         assert query.collect().to_arrow().to_pylist() == [{"a": True, "b": True}]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("ceil(d)", ["10.0", None, "-9.0"]),
+        ("floor(d)", ["9.0", None, "-10.0"]),
+        ("round(d)", ["10.0", None, "-10.0"]),
+        ("ceil(d) + 1", ["11.0", None, "-8.0"]),
+        ("coalesce(ceil(d), d)", ["10.0", None, "-9.0"]),
+        ("case when d > 0 then ceil(d) else d end", ["10.0", None, "-9.9"]),
+        ("max(ceil(d)) over ()", ["10.0"] * 3),
+        ("ceil(0.5)", ["1.0"] * 3),
+    ],
+)
+def test_rounding_a_decimal_may_give_one_more_digit(ask, text, expected):
+    answer = ask(
+        f"select n, {text} as x from t",
+        t=pa.table({"n": ints(0, 1, 2), "d": decimals("9.9", None, "-9.9", precision=2, scale=1)}),
+    )
+    found = [value for _, value in in_order(answer)]
+    assert found == [None if value is None else Decimal(value) for value in expected]
+    answer.validate(full=True)

@@ -375,3 +375,24 @@ def outcome(query, mode):
         return query.collect(mode=mode).to_arrow()["x"].to_pylist(), None
     except NumericOverflow as error:
         return None, error
+
+
+def test_timestamps_without_a_precision_have_microseconds():
+    first, last = dt.date(1, 1, 1), dt.date(9999, 12, 31)
+    moments = pa.array([dt.datetime(2020, 1, 1), None], pa.timestamp("us"))
+    with connect_in_process() as session:
+        session.register("t", pa.table({"d": pa.array([first, last]), "m": moments, "timestamp": pa.array([1, 2])}))
+
+        def answer(text):
+            return session.sql(f"select {text} as x from t").collect().to_arrow().column(0)
+
+        found = answer("cast(d as timestamp)")
+        assert found.type == pa.timestamp("us")
+        assert found.to_pylist() == [dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31)]
+        assert answer("d::timestamptz").type == pa.timestamp("us", "UTC")
+        assert answer("timestamp '0001-01-01' < m").to_pylist() == [True, None]
+        assert answer("m > d").to_pylist() == [True, None]
+        assert answer("d < timestamp with time zone '2020-01-01' or d > now()").to_pylist() == [True, True]
+        # What is only called so stays as it is.
+        assert answer("timestamp").type == pa.int64()
+        assert answer("cast(m as timestamp(9))").type == pa.timestamp("ns")

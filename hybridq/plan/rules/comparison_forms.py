@@ -73,9 +73,18 @@ def _comparison(call: Call) -> Expression:
         value = exact(right.value, left.operand.type)
         if value is not None:
             return replace(call, arguments=(left.operand, Literal(left.operand.type, value)))
-    if isinstance(right, Cast) and is_time(left.type):
-        return _of_times(call, left, right)
-    return call
+    if not is_time(left.type) or left.null_on_failure:
+        return call
+    if isinstance(right, Literal) and right.value is not None and _is_finest(left.type) and is_time(left.operand.type):
+        # Literals hold whole microseconds.
+        target = pa.timestamp("us", left.type.tz)
+        finest = pa.types.is_timestamp(left.operand.type) and _is_finest(left.operand.type)
+        return call if finest else replace(call, arguments=(replace(left, type=target), Literal(target, right.value)))
+    return _of_times(call, left, right) if isinstance(right, Cast) else call
+
+
+def _is_finest(data_type: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(data_type)) and data_type.unit == "ns"
 
 
 def _of_times(call: Call, left: Cast, right: Cast) -> Expression:

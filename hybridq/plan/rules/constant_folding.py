@@ -178,7 +178,7 @@ def _fold_coalesce(call: Call) -> Expression:
     if not arguments:
         return _null(call.type)
     if len(arguments) == 1 and arguments[0].type == call.type:
-        return arguments[0]
+        return arguments[0]  # also what the front end writes to tell casts apart
     return call if len(arguments) == len(call.arguments) else replace(call, arguments=tuple(arguments))
 
 
