@@ -110,7 +110,7 @@ class Connection:
 
         make: Any = distributed.Client
         self.address = address
-        check_scheduler(address, timeout)
+        check_scheduler(address, timeout, security)
         self._direct = direct
         try:
             self._client: Any = make(
@@ -201,7 +201,7 @@ class Connection:
             logger.info("closing the client: %s: %s", type(error).__name__, error)
 
 
-def check_scheduler(address: str, timeout: float) -> None:
+def check_scheduler(address: str, timeout: float, security: TlsFiles | None) -> None:
     """Ask what answers at an address who it is: a Dask client would wait, complain in the background, and not say.
 
     Raises
@@ -214,7 +214,9 @@ def check_scheduler(address: str, timeout: float) -> None:
     # In a thread of its own: a notebook has a running event loop in this one.
     with ThreadPoolExecutor(1, "hybridq-probe") as pool:
         try:
-            kind = pool.submit(lambda: asyncio.run(asyncio.wait_for(_kind_of(address, timeout), timeout))).result()
+            kind = pool.submit(
+                lambda: asyncio.run(asyncio.wait_for(_kind_of(address, timeout, security), timeout))
+            ).result()
         except Exception as error:
             detail = " ".join(str(error).split()) or "it does not speak Dask's protocol"
             raise ClusterUnreachable(f"no scheduler answered at {address} within {timeout:g} s: {detail}") from error
@@ -222,13 +224,14 @@ def check_scheduler(address: str, timeout: float) -> None:
         raise ClusterUnreachable(f"at {address} is no Dask scheduler, but a {kind.lower()}")
 
 
-async def _kind_of(address: str, timeout: float) -> str:
+async def _kind_of(address: str, timeout: float, files: TlsFiles | None) -> str:
     import distributed
     from distributed.comm.core import connect
     from distributed.core import send_recv
 
-    security, open_connection, ask = (cast("Any", part) for part in (distributed.Security, connect, send_recv))
-    comm = await open_connection(address, timeout=timeout, **security().get_connection_args("client"))
+    make_security, open_connection, ask = (cast("Any", part) for part in (distributed.Security, connect, send_recv))
+    security = make_security() if files is None else dask_security(files)
+    comm = await open_connection(address, timeout=timeout, **security.get_connection_args("client"))
     try:
         identity = await ask(comm, op="identity")
     finally:
