@@ -45,8 +45,8 @@ class JoinExplanation:
         ``inner``, ``left``, ``semi`` or ``anti``.
     method : str
         ``broadcast`` (the build side is made once and kept by every worker), ``aligned`` (each chunk reads just the
-        build row groups whose key range overlaps its own) or ``partitioned`` (both sides were split by key, and each
-        chunk joins some partitions).
+        build row groups whose key range overlaps its own), ``inlined`` (each chunk reads all of a very small table) or
+        ``partitioned`` (both sides were split by key, and each chunk joins some partitions).
     build : str
         The build side: ``stage N`` or ``table NAME``.
     keys : tuple of str
@@ -223,7 +223,8 @@ def _joins(stage: Stage, pipeline: Pipeline) -> list[JoinExplanation]:
         else:
             inner = build.pipeline.source
             name = f"table {inner.table}" if isinstance(inner, TableSource) else f"stage {inner.stage}"
-            found.append(JoinExplanation(step.kind, "aligned", name, keys, residual))
+            how = "aligned" if build.build_column is not None else "inlined"
+            found.append(JoinExplanation(step.kind, how, name, keys, residual))
     return found
 
 

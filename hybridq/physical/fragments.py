@@ -95,6 +95,11 @@ class OpenPipeline:
         return None if None in found else tuple(position for position in found if position is not None)
 
 
+def reads_table(pipeline: OpenPipeline) -> bool:
+    """Tell whether a pipeline reads a table, and not what an earlier stage made."""
+    return isinstance(pipeline.source, TableSource)
+
+
 def _plain_column(expression: Expression) -> str | None:
     """Return the name of the column that an expression is, but for integer casts."""
     while isinstance(expression, Cast) and is_integer(expression.type) and is_integer(expression.operand.type):
@@ -154,6 +159,8 @@ class PendingBuild:
         Of a partitioned build.
     witness : str or None
         See ``hybridq.physical.pipeline.SplitSink``.
+    inlined : bool
+        Each chunk makes the build side for itself, from all of its table.
     """
 
     id: int
@@ -164,6 +171,7 @@ class PendingBuild:
     split_keys: tuple[str, ...] = ()
     partitions: int = 0
     witness: str | None = None
+    inlined: bool = False
 
 
 def names(schema: Schema) -> frozenset[str]:

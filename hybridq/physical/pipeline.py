@@ -330,24 +330,26 @@ class BroadcastBuild:
 class AlignedBuild:
     """A build side that each chunk makes for itself from the row groups whose key range overlaps the chunk's.
 
+    Or from all row groups, where it is inlined: its table is very small.
+
     Attributes
     ----------
     id : int
         What ``ProbeStep.build`` refers to.
     pipeline : Pipeline
-        Makes the build side from the chunk's ``aligned`` units; it may probe broadcast builds, and it ends in a
-        CollectSink.
+        Makes the build side from the chunk's ``aligned`` units; it may probe broadcast builds, and inlined ones if it
+        is inlined itself, and it ends in a CollectSink.
     keys : tuple of str
         Key columns of the pipeline's output.
-    probe_column, build_column : str
-        Source columns of both tables whose row-group statistics decide what overlaps.
+    probe_column, build_column : str or None
+        Source columns of both tables whose row-group statistics decide what overlaps; ``None``: it is inlined.
     """
 
     id: int
     pipeline: Pipeline
     keys: tuple[str, ...]
-    probe_column: str
-    build_column: str
+    probe_column: str | None
+    build_column: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,10 @@ from hybridq.types import Field, Schema, is_splittable
 ALIGNED_OVERHEAD_LIMIT = 2.0
 """An aligned join may read its build side at most this many times over."""
 
+INLINED_ROWS, INLINING_ROWS = 1024, 256 * 1024
+"""Rows of a table that is read by each chunk which joins it, and of the table that is cut into those chunks: a stage of
+its own, whose output goes to the workers, would take longer."""
+
 ROW_NUMBERS_WIDTH = 16
 """Bytes that a pair of rows takes besides its columns while a join is made."""
 
@@ -268,13 +272,15 @@ class _Planner:
     def _choose_join(
         self, node: nodes.Join, left: Fragment, build: Fragment, keys: tuple[str, ...]
     ) -> tuple[OpenPipeline, PendingBuild]:
-        """Choose between a broadcast, an aligned and a partitioned join."""
+        """Choose between a broadcast, an inlined, an aligned and a partitioned join."""
         identifier = next(self._build_ids)
         limit = self._config.broadcast_limit_bytes
         usable = _split_keys(node)
         if usable and (limit == 0 or identifier in self._partitioned):
             return self._partition(node, left, PendingBuild(identifier, build, keys), usable)
         broadcast = PendingBuild(identifier, build, keys)
+        if isinstance(left, OpenPipeline) and self._inlined(left, build):
+            return left, replace(broadcast, inlined=True)
         if build.bytes > self._config.broadcast_bytes and not node.null_aware and isinstance(left, OpenPipeline):
             for key, name in zip(node.left_keys, keys, strict=True):
                 columns = self._aligned_columns(left, build, key, name)
@@ -309,6 +315,14 @@ class _Planner:
         pending.witness = pending.keys[0] if node.null_aware and 0 in usable else None
         return probe, pending
 
+    def _inlined(self, probe: OpenPipeline, build: Fragment) -> bool:
+        """Tell whether a table is so small, and so few chunks need it, that each of them reads it for itself."""
+        if not isinstance(build, OpenPipeline) or not all(pending.inlined for pending in build.builds):
+            return False
+        limits = ((build, INLINED_ROWS), (probe, INLINING_ROWS))
+        tables = all(fragments.reads_table(part) and self._input_rows(part) <= most for part, most in limits)
+        return tables and not any(isinstance(part.source, _ValuesSource) for part in (build, probe))
+
     def _aligned_columns(
         self, probe: OpenPipeline, build: Fragment, key: Expression, name: str
     ) -> tuple[str, str] | None:
@@ -319,7 +333,7 @@ class _Planner:
             return None
         if isinstance(probe.source, _ValuesSource) or isinstance(build.source, _ValuesSource):
             return None
-        if any(pending.build_column is not None for pending in build.builds):
+        if any(pending.inlined or pending.build_column is not None for pending in build.builds):
             return None
         data_type = fragments.field_of(build.schema, name).type
         probe_column, build_column = probe.source_column(key), build.source_column(Column(data_type, name))
@@ -416,7 +430,7 @@ class _Planner:
                 further = () if pending.witness is None else (pending.partitions,)
                 builds.append(PartitionedBuild(pending.id, stage, pending.keys, pending.split_keys, schema, further))
                 continue
-            if pending.probe_column is None or pending.build_column is None:
+            if not pending.inlined and pending.build_column is None:
                 stage = self.close(pending.fragment, schema)
                 builds.append(BroadcastBuild(pending.id, stage, pending.keys, schema))
                 continue
@@ -536,7 +550,8 @@ def _input_words(branch: Branch) -> list[str]:
             else:
                 inner = build.pipeline.source
                 table = inner.table if isinstance(inner, TableSource) else "?"
-                words.append(f"{step.kind} join {table} (aligned on {build.build_column})")
+                how = f"aligned on {build.build_column}" if build.build_column is not None else "inlined"
+                words.append(f"{step.kind} join {table} ({how})")
     return words
 
 

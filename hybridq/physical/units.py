@@ -118,14 +118,14 @@ class KeyRanges:
 
 @dataclass(slots=True)
 class _Alignment:
-    """One aligned build side: its units and both sides' key ranges."""
+    """One aligned build side: its units and both sides' key ranges; none: every chunk reads all units."""
 
     build: AlignedBuild
     source: TableSource
     units: list[Unit]
     rows: npt.NDArray[np.int64]
-    probe_ranges: KeyRanges
-    build_ranges: KeyRanges
+    probe_ranges: KeyRanges | None
+    build_ranges: KeyRanges | None
 
 
 def alignment_overhead(
@@ -198,11 +198,13 @@ class ChunkSource:
         if not isinstance(build_source, TableSource):
             raise TypeError("an aligned build side reads a table")
         units = surviving_units(build_source, catalog)
+        rows = np.array([unit.rows for unit in units], np.int64)
+        if build.probe_column is None or build.build_column is None:
+            return _Alignment(build, build_source, units, rows, None, None)
         probe_ranges = KeyRanges.of(self._units, build.probe_column)
         build_ranges = KeyRanges.of(units, build.build_column)
         if probe_ranges is None or build_ranges is None:
             raise TypeError(f"{source.table} and {build_source.table} have no statistics to align by")
-        rows = np.array([unit.rows for unit in units], np.int64)
         return _Alignment(build, build_source, units, rows, probe_ranges, build_ranges)
 
     @property
@@ -288,6 +290,8 @@ class ChunkSource:
         return first, second
 
     def _overlap(self, alignment: _Alignment, members: Sequence[int]) -> npt.NDArray[np.bool_]:
+        if alignment.probe_ranges is None or alignment.build_ranges is None:
+            return np.ones(len(alignment.units), np.bool_)
         low = int(alignment.probe_ranges.low[members].min())
         high = int(alignment.probe_ranges.high[members].max())
         return alignment.build_ranges.overlapping(low, high)

@@ -18,6 +18,9 @@ from hybridq.topology import Kind
 SMALLEST_CHUNK_ROWS = 64 * 1024
 """No chunk is planned smaller: below this, handing it out costs as much as computing it."""
 
+SMALLEST_CPU_CHUNK_ROWS = 256 * 1024
+"""A stage on CPUs alone is not cut into smaller chunks for the sake of balance: computing one takes some 5 ms."""
+
 SMALLEST_GPU_CHUNK_ROWS = 8_000_000
 """A stage on GPUs alone is not cut into smaller chunks for the sake of balance: reading one of 9 million rows takes
 27 ms, reading 45 million 66 (7 columns, one H100)."""
@@ -270,7 +273,7 @@ class PullPolicy:
         if active == ("gpu",):
             return self._even(remaining, in_flight.get("gpu", 0))
         if len(active) == 1:
-            return _balanced(remaining, self._limits[kind], total_slots)
+            return _balanced(remaining, self._limits[kind], total_slots, SMALLEST_CPU_CHUNK_ROWS)
         if not self.measured:
             # Equal sizes, so that the first chunks show the ratio of the costs; small, so that little is at stake.
             first = _balanced(remaining, min(self._limits.values()), total_slots)
@@ -366,11 +369,11 @@ class PullPolicy:
         return self.working(kind) / self._rates[kind].seconds_per_row
 
 
-def _balanced(remaining: int, largest: int, slots: int) -> int:
+def _balanced(remaining: int, largest: int, slots: int, smallest: int = SMALLEST_CHUNK_ROWS) -> int:
     """Return a chunk size not above ``largest`` that divides what remains evenly among slots.
 
     >>> _balanced(6_000_000, 2_000_000, 2)
     1500000
     """
     rounds = -(-remaining // max(largest * slots, 1))
-    return max(-(-remaining // max(rounds * slots, 1)), min(largest, SMALLEST_CHUNK_ROWS))
+    return max(-(-remaining // max(rounds * slots, 1)), min(largest, smallest))

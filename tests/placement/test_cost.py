@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hybridq.placement.cost import SMALLEST_CHUNK_ROWS, PullPolicy, Rate
+from hybridq.placement.cost import SMALLEST_CHUNK_ROWS, SMALLEST_CPU_CHUNK_ROWS, PullPolicy, Rate
 
 MILLION = 1_000_000
 
@@ -29,7 +29,7 @@ def test_one_kind_divides_the_rest_evenly():
     assert only.rows_for("cpu", 6 * MILLION, {}) == 1_500_000
     assert only.rows_for("cpu", 60 * MILLION, {}) == 2 * MILLION
     assert only.rows_for("cpu", MILLION, {}) == 500_000
-    assert only.rows_for("cpu", 10, {}) == SMALLEST_CHUNK_ROWS
+    assert only.rows_for("cpu", 10, {}) == SMALLEST_CPU_CHUNK_ROWS
     assert only.rows_for("gpu", 60 * MILLION, {}) is None
 
 
