@@ -1,7 +1,8 @@
 """Lookup tables from 64-bit join codes to positions, built once and probed by many chunks.
 
-Three kinds, by how densely the codes fill their range: a table of positions; a bitmap with the number of bits set
-before each word (a twentieth of the memory, for sparse keys); a hash table.
+Four kinds, by how densely the codes fill their range: a table of positions; a bitmap with the number of bits set
+before each word (a twentieth of the memory, for sparse keys); buckets of the sorted codes, if these are spread evenly;
+a hash table.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ DIRECT_FACTOR = 4
 BITMAP_CODES = 1 << 24
 BITMAP_FACTOR = 256
 WORD_BITS = 6
+LARGEST_BUCKET = 8
+"""Codes that share a bucket at most: all are compared."""
 
 
 class Lookup(Protocol):
@@ -79,6 +82,36 @@ class BitmapLookup:
         return positions
 
 
+class BucketLookup:
+    """The sorted codes, cut into about as many ranges of equal width as there are codes."""
+
+    def __init__(self, codes: Indices, size: int) -> None:
+        self._codes = codes
+        self._shift = max(size.bit_length() - len(codes).bit_length(), 0)
+        counts = np.bincount(codes >> self._shift, minlength=(size >> self._shift) + 1)
+        self.largest = int(counts.max(initial=0))
+        self._starts = np.zeros(len(counts) + 1, np.int32)
+        np.cumsum(counts, out=self._starts[1:])
+
+    @property
+    def nbytes(self) -> int:
+        return self._codes.nbytes + self._starts.nbytes
+
+    def find(self, codes: Indices) -> Values:
+        positions = np.full(len(codes), -1, np.int32)
+        bucket = codes >> self._shift
+        place, end = self._starts.take(bucket), self._starts.take(bucket + 1)
+        rows = np.flatnonzero(place < end)
+        while len(rows):
+            places = place.take(rows)
+            hits = self._codes.take(places) == codes.take(rows)
+            positions[rows[hits]] = places[hits]
+            rows, places = rows[~hits], places[~hits] + 1
+            place[rows] = places
+            rows = rows[places < end.take(rows)]
+        return positions
+
+
 class HashLookup:
     """A hash table (pandas')."""
 
@@ -106,4 +139,8 @@ def make_lookup(codes: Indices, size: int) -> Lookup:
         return DirectLookup(codes, size)
     if size <= max(BITMAP_CODES, BITMAP_FACTOR * len(codes)):
         return BitmapLookup(codes, size)
+    if len(codes) < 2**31:
+        buckets = BucketLookup(codes, size)
+        if buckets.largest <= LARGEST_BUCKET:
+            return buckets
     return HashLookup(codes)
