@@ -45,6 +45,10 @@ CHANGE_FACTOR = 1.5
 CHANGE_CHUNKS = 3
 """So many chunks in a row, all faster or all slower than the rate by the factor: earlier ones are forgotten."""
 
+ONE_ROUND_ROWS = 1024 * 1024
+"""Up to so many rows a CPU slot, a stage is cut into one chunk a slot: more would take longer to hand out and to merge
+than a slot that finishes early could save."""
+
 FIRST_SHARE = 64
 """While a device's speed is not known it gets this part of the stage at most, lest a slow one hold up the rest."""
 
@@ -273,7 +277,9 @@ class PullPolicy:
         if active == ("gpu",):
             return self._even(remaining, in_flight.get("gpu", 0))
         if len(active) == 1:
-            return _balanced(remaining, self._limits[kind], total_slots, SMALLEST_CPU_CHUNK_ROWS)
+            whole = remaining + in_flight.get(kind, 0)
+            shared = whole if whole <= ONE_ROUND_ROWS * total_slots else remaining
+            return _balanced(shared, self._limits[kind], total_slots, SMALLEST_CPU_CHUNK_ROWS)
         if not self.measured:
             # Equal sizes, so that the first chunks show the ratio of the costs; small, so that little is at stake.
             first = _balanced(remaining, min(self._limits.values()), total_slots)

@@ -29,6 +29,7 @@ def test_one_kind_divides_the_rest_evenly():
     assert only.rows_for("cpu", 6 * MILLION, {}) == 1_500_000
     assert only.rows_for("cpu", 60 * MILLION, {}) == 2 * MILLION
     assert only.rows_for("cpu", MILLION, {}) == 500_000
+    assert only.rows_for("cpu", 500_000, {"cpu": 500_000}) == 500_000
     assert only.rows_for("cpu", 10, {}) == SMALLEST_CPU_CHUNK_ROWS
     assert only.rows_for("gpu", 60 * MILLION, {}) is None
 
