@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from hybridq.config import Config
+from hybridq.dispatch.pieces import PieceStore
 from hybridq.dispatch.tasks import ChunkTask, compute_chunk
 from hybridq.engines.cpu import CpuEngine
 from hybridq.physical.units import ChunkSource, KeyRanges
@@ -72,13 +73,17 @@ def test_few_groups_are_left_to_merge(session: Session) -> None:
     source = ChunkSource(stage, session._catalog, Config(chunk_units=2))
     while (chunk := source.take(1)) is not None:
         task = ChunkTask("q", "t", "k", pickle.dumps(stage), chunk, "cpu", False)
-        table, _ = compute_chunk(task, CpuEngine(), [])
+        table, _ = compute_chunk(task, CpuEngine(), [], PieceStore(), no_pieces)
         assert isinstance(table, pa.Table)
         # At most the first and the last key, which the neighbours may have too, and NULL.
         assert table.num_rows <= 3
         for half in source.halve(chunk) or ():
             assert half.private is not None
             assert half.private != chunk.private
+
+
+def no_pieces(*arguments: object) -> list[list[pa.Buffer]]:
+    raise AssertionError("nothing was split")
 
 
 def test_keys_that_no_other_unit_has() -> None:
