@@ -129,4 +129,19 @@ def _truncate(call: Call, arguments: list[Column]) -> Column:
     return as_constant(found) if column.constant else found
 
 
-KERNELS: Mapping[str, Callable[[Call, list[Column]], Column]] = {"extract": _extract, "date_trunc": _truncate}
+def _write(call: Call, arguments: list[Column]) -> Column:
+    """TO_CHAR: in the timestamp's own zone, without a second's fraction."""
+    (pattern,) = call.options
+    (column,) = arguments
+    if column.is_null_constant():
+        return constant(call.type, None)
+    array = to_arrow(column.expand(1))
+    if pa.types.is_timestamp(array.type):
+        array = pc.floor_temporal(array, unit="second").cast(pa.timestamp("s", array.type.tz))
+    found = from_arrow(pc.strftime(array, format=pattern, locale="C").cast(call.type))
+    return as_constant(found) if column.constant else found
+
+
+KERNELS: Mapping[str, Callable[[Call, list[Column]], Column]] = {
+    "extract": _extract, "date_trunc": _truncate, "to_char": _write,
+}  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
@@ -10,9 +11,9 @@ import pyarrow as pa
 
 from hybridq.errors import Unsupported
 from hybridq.frontend.coercion import common_type_of
-from hybridq.plan.expressions import Call, Case, Expression, Literal
-from hybridq.plan.functions import TRUNCATIONS, result_type
-from hybridq.types import is_interval, is_time
+from hybridq.plan.expressions import Call, Case, Cast, Expression, Literal
+from hybridq.plan.functions import TIME_FORMATS, TRUNCATIONS, result_type
+from hybridq.types import is_interval, is_string, is_time
 
 REGULAR_EXPRESSIONS: Mapping[str, tuple[bool, str]] = {
     "regex_match": (True, ""), "regex_not_match": (False, ""),
@@ -56,6 +57,15 @@ def special_form(name: str, arguments: Sequence[Expression]) -> Expression | Non
         return Literal(pa.float64(), math.pi)
     if name == "nullif" and len(arguments) == 2:
         return _null_if(*arguments)
+    if name == "to_date" and len(arguments) == 1:
+        return _parsed(name, arguments[0], pa.date32())
+    if name == "to_timestamp" and len(arguments) == 1:
+        return _parsed(name, arguments[0], pa.timestamp("ns", "UTC"))
+    if name in ("to_char", "date_format") and len(arguments) == 2:
+        return _formatted(*arguments)
+    if name == "nanvl" and len(arguments) == 2:
+        value, other = common_type_of(arguments, name)
+        return Case(value.type, ((_call("is_nan", [value]), other),), value)
     if name in ("nvl", "ifnull") and len(arguments) == 2:
         return _call("coalesce", common_type_of(arguments, name))
     if name == "nvl2" and len(arguments) == 3:
@@ -80,6 +90,22 @@ def special_form(name: str, arguments: Sequence[Expression]) -> Expression | Non
 def _call(name: str, arguments: Sequence[Expression], options: tuple[str, ...] = ()) -> Call:
     data_type = result_type(name, tuple(argument.type for argument in arguments))
     return Call(data_type, name, tuple(arguments), options)
+
+
+def _parsed(name: str, value: Expression, data_type: pa.DataType) -> Expression:
+    if not is_string(value.type):
+        raise Unsupported(f"{name} of a {value.type} is not supported: texts are")
+    return Cast(data_type, value)
+
+
+def _formatted(value: Expression, pattern: Expression) -> Expression:
+    if not isinstance(pattern, Literal) or not isinstance(pattern.value, str):
+        raise Unsupported("to_char with a format that is not a constant is not supported")
+    unknown = [part for part in re.findall(r"%(.?)", pattern.value, re.DOTALL) if part not in TIME_FORMATS]
+    if unknown:
+        known = ", ".join(f"%{part}" for part in TIME_FORMATS)
+        raise Unsupported(f"%{unknown[0]} in the format of to_char is not supported: {known} are")
+    return _call("to_char", [value], (pattern.value,))
 
 
 def _null_if(value: Expression, other: Expression) -> Expression:

@@ -26,6 +26,9 @@ below a second include the seconds."""
 TRUNCATIONS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond", "microsecond")
 """Units that ``date_trunc`` knows; weeks begin on Mondays."""
 
+TIME_FORMATS = ("Y", "y", "m", "d", "j", "H", "M", "S", "b", "B", "a", "A", "%")
+"""What may follow a percent sign in the format of ``to_char``."""
+
 EXACT_DIGITS = MappingProxyType(
     {
         pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 20,
@@ -147,6 +150,7 @@ _STRINGS = (
 _TIMES = (
     Function("extract", ("extract", "date_part"), 1, 1, rules.component),
     Function("date_trunc", ("date_trunc",), 1, 1, rules.truncated, gpu=False),
+    Function("to_char", (), 1, 1, rules.written_time, gpu=False, note="`to_char(m, '%Y-%m-%d')`; English names"),
     Function("add_interval", (), 2, 2, rules.moved, gpu=False, note="`date + interval`, `date + 3`"),
     Function("subtract_interval", (), 2, 2, rules.moved, gpu=False, note="`date - interval`"),
     Function("time_difference", (), 2, 2, rules.difference, gpu=False, note="`date - date`"),

@@ -208,6 +208,11 @@ def difference(types: Types) -> pa.DataType | None:
     return pa.duration(left.unit) if same else None
 
 
+def written_time(types: Types) -> pa.DataType | None:
+    """A date or timestamp; the result is a string."""
+    return pa.string() if is_time(types[0]) else None
+
+
 def truncated(types: Types) -> pa.DataType | None:
     """A date or timestamp; the result is a timestamp."""
     if pa.types.is_timestamp(types[0]):

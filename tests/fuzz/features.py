@@ -109,6 +109,8 @@ FUNCTIONS = (
         ("text", "date", "cast({0} as varchar)"),
         ("text", "bool", "cast({0} as varchar)"),
         ("text", "text text", "greatest({0}, {1})"),
+        ("text", "moment", "to_char({0}, '%H:%M:%S')", "strftime({0}, '%H:%M:%S')"),
+        ("float", "float float", "nanvl({0}, {1})", "CASE WHEN isnan({0}) THEN {1} ELSE {0} END"),
         ("bool", "text", "({0} LIKE 'a%')"),
         ("bool", "text", "({0} LIKE '%b_%')"),
         ("bool", "text", "({0} NOT LIKE '_')"),

@@ -129,6 +129,11 @@ small - n
 CASES = [case.strip() for line in SAME.strip().splitlines() for case in line.split(" ; ")]
 
 OTHERWISE = {
+    "to_char(t, '%Y-%m-%d %H:%M:%S')": "strftime(t, '%Y-%m-%d %H:%M:%S')",
+    "to_char(d, '%d/%m/%y, day %j: 100%%')": "strftime(d, '%d/%m/%y, day %j: 100%%')",
+    "date_format(z, '%A %a %B %b')": "strftime(z::timestamp, '%A %a %B %b')",
+    "to_date(d::varchar)": "d",
+    "nanvl(f, g)": "case when isnan(f) then g else f end",
     # What DuckDB spells in another way, or types in another way.
     "d + interval '1 month'": "(d + interval '1 month')::date",
     "d - interval '1 month 3 days'": "(d - interval '1 month 3 days')::date",
