@@ -109,11 +109,12 @@ def shapes(explanation):
 
 @pytest.mark.slow
 @pytest.mark.scale
+@pytest.mark.parametrize("options", [{}, {"broadcast_limit_bytes": 0}], ids=["", "partitioned"])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("number", NUMBERS)
-def test_the_answer_is_duckdbs_at_scale(two_workers, number, mode):
+def test_the_answer_is_duckdbs_at_scale(two_workers, number, mode, options):
     chosen = os.environ.get("HYBRIDQ_TEST_TPCH")
-    with connect(two_workers.address) as session:
+    with connect(two_workers.address, **options) as session:
         folder = Path(chosen) if chosen else tpch.cached(1)
         session.register_folder(folder)
         check(session, number, folder, mode, scale=1)
