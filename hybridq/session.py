@@ -102,14 +102,14 @@ def connect(
 def _check_address(address: str, secured: bool) -> None:
     """Check what Dask would only complain of after its timeout."""
     scheme, _, place = address.partition("://")
+    if scheme in ("tcp", "tls", "ws", "wss") and not place.rpartition(":")[2].isdigit():
+        raise ConfigurationError(f"the address {address} has no port: a scheduler's is {scheme}://HOST:8786, say")
     if scheme in ("tls", "wss") and not secured:
         raise ConfigurationError(f"connecting to {address} needs certificates: give security={{ca, certificate, key}}")
     if scheme in ("tcp", "ws") and secured:
         raise ConfigurationError(
             f"{address} is not encrypted, and security is asked for: use tls:// in place of tcp://"
         )
-    if scheme in ("tcp", "tls", "ws", "wss") and not place.rpartition(":")[2].isdigit():
-        raise ConfigurationError(f"the address {address} has no port: a scheduler's is {scheme}://HOST:8786, say")
 
 
 class Session:

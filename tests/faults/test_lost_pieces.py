@@ -115,7 +115,7 @@ def spill_files(session):
     def look(dask_worker):
         folder = Path(dask_worker.local_directory)
         plugin = dask_worker.plugins.get("hybridq-pieces")
-        files = [path for path in folder.glob("hybridq-split-*/*")]
+        files = list(folder.glob("hybridq-split-*/*"))
         return len(files), 0 if plugin is None else len(plugin.store)
 
     return session._connection._client.run(look)
