@@ -29,8 +29,18 @@ def logical_plan(source: str | bytes, catalog: Catalog) -> Plan:
     return plan_substrait(source, catalog.schemas())
 
 
-def physical_plan(plan: Plan, catalog: Catalog, config: Config) -> PhysicalPlan:
+def physical_plan(
+    plan: Plan, catalog: Catalog, config: Config, partitioned: frozenset[int] = frozenset()
+) -> PhysicalPlan:
     """Optimise a plan and cut it into stages.
+
+    Parameters
+    ----------
+    plan : Plan
+    catalog : Catalog
+    config : Config
+    partitioned : frozenset of int
+        See ``hybridq.physical.stages.plan_stages``.
 
     Raises
     ------
@@ -41,7 +51,7 @@ def physical_plan(plan: Plan, catalog: Catalog, config: Config) -> PhysicalPlan:
     from hybridq.placement.support import check_supported
     from hybridq.plan.rules import optimize
 
-    physical = plan_stages(optimize(plan, catalog.table), catalog, config)
+    physical = plan_stages(optimize(plan, catalog.table), catalog, config, partitioned)
     check_supported(physical.stages)
     return physical
 

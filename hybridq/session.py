@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from hybridq.dispatch.devices import Device
     from hybridq.explain import Explanation
     from hybridq.physical.stages import PhysicalPlan
+    from hybridq.placement.modes import Decision
     from hybridq.placement.placer import Placer
     from hybridq.placement.predict import StagePrediction
     from hybridq.placement.profile import Profile
@@ -322,6 +323,8 @@ class Query:
 
         self._session = session
         self._text = text
+        self._plan = plan
+        self._too_large: frozenset[int] = frozenset()
         self._physical: PhysicalPlan = physical_plan(plan, session._catalog, session.config)
         self._plan_seconds = time.perf_counter() - start
 
@@ -422,20 +425,32 @@ class Query:
         """
         from hybridq.dispatch.driver import Driver
         from hybridq.placement.modes import check_mode, decide
+        from hybridq.planning import physical_plan
 
         session = self._session
         if not session._finalizer.alive:
             raise ExecutionError("the session is closed")
         start = time.perf_counter()
-        available = session._connection.slots()
-        predictions = self._predict(available) if len(available) > 1 else {}
-        decisions = decide(self._physical.stages, check_mode(mode), available, session.config, strict, predictions)
+        chosen = check_mode(mode)
+
+        def place() -> tuple[Decision, ...]:
+            available = session._connection.slots()
+            predictions = self._predict(available) if len(available) > 1 else {}
+            return decide(self._physical.stages, chosen, available, session.config, strict, predictions)
+
+        def replan(too_large: frozenset[int]) -> tuple[PhysicalPlan, tuple[Decision, ...]]:
+            self._too_large |= too_large
+            self._physical = physical_plan(self._plan, session._catalog, session.config, self._too_large)
+            return self._physical, place()
+
+        decisions = place()
         name = uuid.uuid4().hex
         report = Report(self._text, mode, {"plan": self._plan_seconds})
         executor = session._connection.executor(name)
         driver = Driver(
-            executor, self._physical, session._catalog, session.config, decisions, name, report, strict, session._hot
-        )
+            executor, self._physical, session._catalog, session.config, decisions, name, report, strict, session._hot,
+            replan,
+        )  # fmt: skip
         return Handle(driver, self, report, start, lambda: session._connection.forget(name))
 
     def collect(self, mode: str = "auto", strict: bool = False, progress: bool = False) -> Result:

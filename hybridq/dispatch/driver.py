@@ -10,7 +10,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from hybridq.dispatch.executor import CancelRequested, Event, Executor, Failed, 
 from hybridq.dispatch.memory import GIVE_UP_AFTER, check_answer, check_gathered, remedy, rows_that_fit
 from hybridq.dispatch.pieces import PROBING, PieceList
 from hybridq.dispatch.progress import KindProgress, Progress
-from hybridq.dispatch.recovery import lost_output, lost_parts, to_restart, unneeded
+from hybridq.dispatch.recovery import BuildTooLarge, check_broadcast, lost_output, lost_parts, to_restart, unneeded
 from hybridq.dispatch.stage_run import ChunkState, Part, StageRun, source_rows
 from hybridq.dispatch.stalls import StallWatch
 from hybridq.dispatch.tasks import MergeTask
@@ -44,6 +44,9 @@ from hybridq.placement.cost import PullPolicy
 from hybridq.placement.modes import Decision
 from hybridq.report import Report
 from hybridq.topology import Kind
+
+Replan = Callable[[frozenset[int]], tuple[PhysicalPlan, Sequence[Decision]]]
+"""Plans the query again, these build sides (by their ids) being too large to be broadcast."""
 
 POLL_SECONDS = 0.5
 """How often the driver looks which workers are there, and whether something is overdue."""
@@ -74,6 +77,8 @@ class Driver:
         A chunk that would move to another kind of device is an error.
     hot : HotColumns or None
         What GPU workers are to keep from query to query; ``None``: what they have been told before.
+    replan : callable, optional
+        Plans the query again when a build side is larger than was estimated; without it that is broadcast all the same.
     """
 
     def __init__(
@@ -87,6 +92,7 @@ class Driver:
         report: Report,
         strict: bool = False,
         hot: HotColumns | None = None,
+        replan: Replan | None = None,
     ) -> None:
         self._executor = executor
         self._catalog = catalog
@@ -95,6 +101,7 @@ class Driver:
         self._report = report
         self._strict = strict
         self._hot = hot
+        self._replan = replan
         self._origin = time.perf_counter()
         self._stop = threading.Event()
         self._events: dict[str, Mapping[str, Any]] = {}
@@ -105,18 +112,25 @@ class Driver:
         self._stalls = StallWatch(config.stall_timeout)
         self._generation = 0
         self._restarts: dict[int, int] = {}
+        self._runs: dict[int, StageRun] = {}
+        self._load(plan, decisions)
+
+    def _load(self, plan: PhysicalPlan, decisions: Sequence[Decision]) -> None:
+        """Take a plan to be run."""
         self._needed_by = {
             stage.id: [other.id for other in plan.stages if stage.id in other.dependencies] for stage in plan.stages
         }
         by_stage = {decision.stage: decision for decision in decisions}
-        self._runs: dict[int, StageRun] = {}
+        runs: dict[int, StageRun] = {}
         for stage in plan.stages:
             decision = by_stage[stage.id]
             stage_report = decision.report(stage.title)
-            report.stages.append(stage_report)
-            self._runs[stage.id] = StageRun(
-                stage, decision, self._policy(decision), f"{query}-{stage.id}-0", stage_report, origin=self._origin
+            prefix = f"{self._query}-{stage.id}-{self._generation}"
+            runs[stage.id] = StageRun(
+                stage, decision, self._policy(decision), prefix, stage_report, origin=self._origin
             )
+        self._report.stages[:] = [run.report for run in runs.values()]
+        self._runs = runs
         self._last = plan.stages[-1].id
 
     def _policy(self, decision: Decision) -> PullPolicy:
@@ -153,25 +167,52 @@ class Driver:
             A task failed, or another error of hybridq's that it raised.
         """
         try:
-            self._look_for_workers()
-            checked = time.monotonic()
-            while self._runs[self._last].status != "done":
-                self._advance()
+            while True:
                 try:
-                    self._handle(self._executor.messages.get(timeout=POLL_SECONDS))
-                    while True:
-                        self._handle(self._executor.messages.get_nowait())
-                except queue.Empty:
-                    pass
-                if time.monotonic() - checked >= POLL_SECONDS:
-                    self._look_for_workers()
-                    self._look_for_overdue()
-                    checked = time.monotonic()
+                    self._run_stages()
+                    break
+                except BuildTooLarge as found:
+                    self._switch(found)
             last = self._runs[self._last]
             check_answer(last.report.output_rows, last.output_bytes, self._config.result_bytes)
             return self._executor.fetch(self._output(self._last), self._stop.is_set)
         finally:
             self._clean_up()
+
+    def _run_stages(self) -> None:
+        self._look_for_workers()
+        checked = time.monotonic()
+        while self._runs[self._last].status != "done":
+            self._advance()
+            try:
+                self._handle(self._executor.messages.get(timeout=POLL_SECONDS))
+                while True:
+                    self._handle(self._executor.messages.get_nowait())
+            except queue.Empty:
+                pass
+            if time.monotonic() - checked >= POLL_SECONDS:
+                self._look_for_workers()
+                self._look_for_overdue()
+                checked = time.monotonic()
+
+    def _switch(self, found: BuildTooLarge) -> None:
+        """Begin the query again, with joins that split both sides where a build side is too large to be broadcast."""
+        if self._replan is None:
+            raise TypeError("there is nothing to plan the query with")
+        self._executor.cancel([key for run in self._runs.values() for key in run.all_keys()])
+        self._events.clear()
+        self._finished.clear()
+        self._restarts.clear()
+        self._generation += 1
+        self._load(*self._replan(found.builds))
+        cause = (
+            f"; a build side came to {found.size / 2**20:.1f} MiB or more, which broadcast_limit_bytes does not let"
+            " be broadcast, so both sides are split"
+        )
+        for run in self._runs.values():
+            builds = (build for branch in run.stage.branches for build in branch.builds)
+            if any(isinstance(build, PartitionedBuild) and build.id in found.builds for build in builds):
+                run.report.reason += cause
 
     def cancel(self) -> None:
         """Ask the query to stop; ``run`` then raises ``QueryCancelled``. May be called from any thread."""
@@ -368,15 +409,22 @@ class Driver:
         if key in run.merging:
             parts = run.merged(key, event)
             self._executor.release([part.key for part in parts])
+            self._check_broadcast(run)
         elif event["outcome"] == "done":
             state = run.running[key]
             state.event = event
             run.done(state)
+            self._check_broadcast(run)
             self._stop_early(run)
         else:
             self._handle_out_of_memory(run, run.running[key], event)
         if run.output is not None:
             self._stage_done(run)
+
+    def _check_broadcast(self, run: StageRun) -> None:
+        if self._replan is not None:
+            limit = max(self._config.broadcast_limit_bytes, self._config.broadcast_bytes)
+            check_broadcast(run, (self._runs[user] for user in self._needed_by[run.stage.id]), limit)
 
     def _stop_early(self, run: StageRun) -> None:
         """LIMIT without ORDER BY: stop once the first chunks have given enough rows."""

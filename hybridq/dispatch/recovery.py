@@ -1,4 +1,4 @@
-"""What is still needed of the stages that are done, and what has to be done again when workers are lost.
+"""When a query cannot go on as it was planned: workers are lost, or a build side is larger than was estimated.
 
 Dask computes again what a lost worker had, as long as the tasks' inputs are known to it. Pieces of splits are not: they
 are read from the workers that made them. So the driver sees to the pieces, and to what was made of pieces.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from hybridq.dispatch.stage_run import Part, StageRun
+from hybridq.physical.pipeline import BroadcastBuild, ConcatenateMerge
 
 Users = Mapping[int, Sequence[int]]
 """By stage, the stages that read it."""
@@ -29,6 +30,42 @@ def unneeded(runs: Mapping[int, StageRun], users: Users, number: int) -> bool:
         if user.stage.keeps_pieces and not user.released and not run.stage.keeps_pieces:
             return False
     return True
+
+
+class BuildTooLarge(Exception):
+    """A build side is larger than may be broadcast.
+
+    Attributes
+    ----------
+    builds : frozenset of int
+        The build sides that the stage was to be.
+    size : int
+        Bytes that it has at least.
+    """
+
+    def __init__(self, builds: frozenset[int], size: int) -> None:
+        super().__init__(f"{size} bytes")
+        self.builds = builds
+        self.size = size
+
+
+def check_broadcast(run: StageRun, users: Iterable[StageRun], limit: int) -> None:
+    """Check that a stage's output, as far as it is there, can be broadcast to the stages that join with it.
+
+    Raises
+    ------
+    BuildTooLarge
+        It cannot, and these joins can be done otherwise.
+    """
+    size = run.output_bytes
+    if run.output is None and isinstance(run.stage.merge, ConcatenateMerge):
+        size = sum(part.bytes for part in run.parts)
+    if size <= limit:
+        return
+    builds = [build for user in users for branch in user.stage.branches for build in branch.builds]
+    found = [each for each in builds if isinstance(each, BroadcastBuild) and each.stage == run.stage.id]
+    if any(each.splittable for each in found):
+        raise BuildTooLarge(frozenset(each.id for each in found if each.splittable), size)
 
 
 def lost_parts(run: StageRun, there: Collection[str]) -> list[Part]:

@@ -161,6 +161,8 @@ class PendingBuild:
         See ``hybridq.physical.pipeline.SplitSink``.
     inlined : bool
         Each chunk makes the build side for itself, from all of its table.
+    splittable : bool
+        See ``hybridq.physical.pipeline.BroadcastBuild``.
     """
 
     id: int
@@ -172,6 +174,7 @@ class PendingBuild:
     partitions: int = 0
     witness: str | None = None
     inlined: bool = False
+    splittable: bool = False
 
 
 def names(schema: Schema) -> frozenset[str]:

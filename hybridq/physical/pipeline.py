@@ -318,12 +318,15 @@ class BroadcastBuild:
         Key columns of the output.
     schema : Schema
         Of the output, with the names that its columns have here.
+    splittable : bool
+        The join could also be done by splitting both sides.
     """
 
     id: int
     stage: int
     keys: tuple[str, ...]
     schema: Schema
+    splittable: bool = False
 
 
 @dataclass(frozen=True, slots=True)

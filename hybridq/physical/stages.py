@@ -278,7 +278,7 @@ class _Planner:
         usable = _split_keys(node)
         if usable and (limit == 0 or identifier in self._partitioned):
             return self._partition(node, left, PendingBuild(identifier, build, keys), usable)
-        broadcast = PendingBuild(identifier, build, keys)
+        broadcast = PendingBuild(identifier, build, keys, splittable=bool(usable))
         if isinstance(left, OpenPipeline) and self._inlined(left, build):
             return left, replace(broadcast, inlined=True)
         if build.bytes > self._config.broadcast_bytes and not node.null_aware and isinstance(left, OpenPipeline):
@@ -432,7 +432,7 @@ class _Planner:
                 continue
             if not pending.inlined and pending.build_column is None:
                 stage = self.close(pending.fragment, schema)
-                builds.append(BroadcastBuild(pending.id, stage, pending.keys, schema))
+                builds.append(BroadcastBuild(pending.id, stage, pending.keys, schema, pending.splittable))
                 continue
             if not isinstance(pending.fragment, OpenPipeline):
                 raise TypeError("an aligned build side is a pipeline")
