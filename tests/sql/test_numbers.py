@@ -6,6 +6,7 @@ import datetime
 import random
 from decimal import Decimal
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -259,3 +260,32 @@ def test_rounding_a_decimal_may_give_one_more_digit(ask, text, expected):
     found = [value for _, value in in_order(answer)]
     assert found == [None if value is None else Decimal(value) for value in expected]
     answer.validate(full=True)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "x < 1.5", "0.3 <= x", "x = 0.1", "x <> 0.3", "x in (0.1, 0.3)", "x not in (0.1, 1.5)", "x between 0.1 and 1.5",
+        "x + x > 0.6", "x is distinct from 0.1", "x > d", "d = x", "case when x >= 0.25 then x < 2.5 else x = 0.1 end",
+        "y = 0.1", "y > 0.25", "y in (0.1, 1.5)",
+    ],
+)  # fmt: skip
+def test_floating_point_numbers_compare_with_decimals_as_such(ask, condition):
+    """A decimal has no room for these: 1e300, infinity, and what lies between two of its digits."""
+    x = [0.1, 0.3, 0.1 + 0.2, 1e300, float("nan"), float("inf"), -float("inf"), None, 1.5]
+    d = decimals("0.1", "0.1", "0.3", "0", "0", "0", "0", "0", None)
+    y = pa.array([value if value != 1e300 else 3e38 for value in x], pa.float32())
+    t = pa.table({"i": ints(*range(len(x))), "x": pa.array(x, pa.float64()), "d": d, "y": y})
+    query = f"select i from t where {condition}"
+    with duckdb.connect() as duck:
+        duck.register("t", t)
+        expected = duck.execute(query).fetchall()
+    assert rows(ask(query, t=t)) == sorted(expected)
+
+
+def test_a_cast_to_a_decimal_that_a_query_writes_stays(ask):
+    t = pa.table({"x": pa.array([0.1 + 0.2])})
+    assert in_order(ask("select cast(x as decimal(30, 15)) = 0.3 as same, x = 0.3 as other from t", t=t)) == [
+        (True, True)
+    ]
+    assert in_order(ask("select x = 0.3 as other from t", t=t)) == [(False,)]
