@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from hybridq.plan.expressions import Call, Cast, Column, Expression, In, Literal, transform
+from hybridq.plan.expressions import Call, Cast, Column, Expression, In, Literal, NamedExpression, transform
 from hybridq.plan.functions import COMPARISONS
 from hybridq.plan.nodes import Node, Plan, Project
 from hybridq.plan.nodes import transform as transform_node
@@ -44,19 +44,33 @@ def compare_as_floating(plan: Plan, text: str) -> Plan:
 
 
 def _mended(node: Node) -> Node:
-    # DataFusion makes a cast that a condition needs twice a column of a projection below it.
-    below = node.inputs[0] if node.inputs else None
+    below = node.inputs[0] if len(node.inputs) == 1 else None
     columns = below.expressions if isinstance(below, Project) else ()
-    casts = {column.name: column.expression for column in columns if _floating(column.expression) is not None}
+    # A cast that is needed twice is a column of a projection: what was cast becomes another one beside it.
+    twins = {
+        column.name: NamedExpression(f"{column.name} (floating)", column.expression.operand)
+        for column in columns
+        if isinstance(column.expression, Cast) and _floating(column.expression) is not None
+    }
+    casts = {
+        name: Cast(COERCED[twin.expression.type], Column(twin.expression.type, twin.name))
+        for name, twin in twins.items()
+    }
 
-    def as_floating(expression: Expression) -> Expression:
+    def mended(expression: Expression) -> Expression:
         if not casts or not isinstance(expression, (Call, In)):
-            return _as_floating(expression)
+            return as_floating(expression)
         inlined = _with_casts(expression, casts)
-        found = _as_floating(inlined)
+        found = as_floating(inlined)
         return expression if found == inlined else found
 
-    return map_expressions(node, lambda expression: transform(expression, as_floating))
+    changed = map_expressions(node, lambda expression: transform(expression, mended))
+    if not isinstance(below, Project) or not twins or changed == node:
+        return changed
+    changed = changed.with_inputs((Project(below.input, (*below.expressions, *twins.values())),))
+    if changed.schema == node.schema:
+        return changed
+    return Project(changed, tuple(NamedExpression(each.name, Column(each.type, each.name)) for each in node.schema))
 
 
 def _with_casts(expression: Call | In, casts: Mapping[str, Expression]) -> Call | In:
@@ -68,7 +82,8 @@ def _with_casts(expression: Call | In, casts: Mapping[str, Expression]) -> Call 
     return replace(expression, arguments=tuple(inlined(side) for side in expression.arguments))
 
 
-def _as_floating(expression: Expression) -> Expression:
+def as_floating(expression: Expression) -> Expression:
+    """Make one comparison of a floating-point value, cast to the decimal that is usual for it, a floating-point one."""
     if isinstance(expression, In):
         target = _floating(expression.operand)
         if target is None or not isinstance(expression.operand, Cast):
@@ -98,4 +113,6 @@ def _converted(side: Expression, target: pa.DataType) -> Expression:
         return Literal(target, None if side.value is None else float(kind(side.value)))
     if _floating(side) == target and isinstance(side, Cast):
         return side.operand
+    if isinstance(side, Cast) and side.type in COERCED.values() and is_decimal(side.operand.type):
+        return Cast(target, side.operand)
     return Cast(target, side)
