@@ -48,9 +48,9 @@ def _mended(node: Node) -> Node:
     columns = below.expressions if isinstance(below, Project) else ()
     # A cast that is needed twice is a column of a projection: what was cast becomes another one beside it.
     twins = {
-        column.name: NamedExpression(f"{column.name} (floating)", column.expression.operand)
+        column.name: NamedExpression(f"{column.name} (floating)", original)
         for column in columns
-        if isinstance(column.expression, Cast) and _floating(column.expression) is not None
+        if (original := _original(column.expression)) is not None
     }
     casts = {
         name: Cast(COERCED[twin.expression.type], Column(twin.expression.type, twin.name))
@@ -83,36 +83,40 @@ def _with_casts(expression: Call | In, casts: Mapping[str, Expression]) -> Call 
 
 
 def as_floating(expression: Expression) -> Expression:
-    """Make one comparison of a floating-point value, cast to the decimal that is usual for it, a floating-point one."""
+    """Make a comparison, or a membership, of floating-point values that were made decimals one of floating-point values.
+
+    Whatever else the expression is, it is returned as it is.
+    """
     if isinstance(expression, In):
-        target = _floating(expression.operand)
-        if target is None or not isinstance(expression.operand, Cast):
+        operand = _original(expression.operand)
+        if operand is None:
             return expression
-        values = tuple(_converted(value, target) for value in expression.values)
-        literals = tuple(value for value in values if isinstance(value, Literal))
-        return replace(expression, operand=expression.operand.operand, values=literals)
+        return replace(
+            expression, operand=operand, values=tuple(_literal(each, operand.type) for each in expression.values)
+        )
     if not isinstance(expression, Call) or expression.function not in COMPARISONS:
         return expression
-    targets = [target for side in expression.arguments if (target := _floating(side)) is not None]
-    if not targets or not all(is_decimal(side.type) for side in expression.arguments):
+    original = next((found for side in expression.arguments if (found := _original(side)) is not None), None)
+    if original is None or not all(is_decimal(side.type) for side in expression.arguments):
         return expression
-    sides = tuple(_converted(side, targets[0]) for side in expression.arguments)
-    return replace(expression, arguments=sides)
+    return replace(expression, arguments=tuple(_converted(side, original.type) for side in expression.arguments))
 
 
-def _floating(side: Expression) -> pa.DataType | None:
-    """Return the type of a floating-point value that was made a decimal; ``None``: it is something else."""
+def _original(side: Expression) -> Expression | None:
+    """Return the floating-point value that was made a decimal; ``None``: it is something else."""
     if isinstance(side, Cast) and not side.null_on_failure and COERCED.get(side.operand.type) == side.type:
-        return side.operand.type
+        return side.operand
     return None
 
 
 def _converted(side: Expression, target: pa.DataType) -> Expression:
     if isinstance(side, Literal):
-        kind = np.float32 if target == pa.float32() else np.float64
-        return Literal(target, None if side.value is None else float(kind(side.value)))
-    if _floating(side) == target and isinstance(side, Cast):
-        return side.operand
-    if isinstance(side, Cast) and side.type in COERCED.values() and is_decimal(side.operand.type):
-        return Cast(target, side.operand)
-    return Cast(target, side)
+        return _literal(side, target)
+    if isinstance(side, Cast) and side.type == COERCED[target] and not side.null_on_failure:
+        side = side.operand  # made that decimal for this comparison, whether a floating-point value or another decimal
+    return side if side.type == target else Cast(target, side)
+
+
+def _literal(literal: Literal, target: pa.DataType) -> Literal:
+    kind = np.float32 if target == pa.float32() else np.float64
+    return Literal(target, None if literal.value is None else float(kind(literal.value)))
