@@ -83,7 +83,7 @@ def _with_casts(expression: Call | In, casts: Mapping[str, Expression]) -> Call 
 
 
 def as_floating(expression: Expression) -> Expression:
-    """Make a comparison, or a membership, of floating-point values that were made decimals one of floating-point values.
+    """Compare values as floating-point numbers, or look for them in a list so, where they were made decimals for that.
 
     Whatever else the expression is, it is returned as it is.
     """

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import hybridq.catalog
 import hybridq.dispatch.driver
+import hybridq.dispatch.fault_handling
 from hybridq.errors import (
     DeviceOutOfMemory,
     ExecutionError,
@@ -207,7 +208,7 @@ def test_errors_keep_their_class_and_name_the_place():
 
 
 def test_vanished_and_silent_tasks_run_again(monkeypatch):
-    monkeypatch.setattr(hybridq.dispatch.driver, "EVENT_TIMEOUT", 0.05)
+    monkeypatch.setattr(hybridq.dispatch.fault_handling, "EVENT_TIMEOUT", 0.05)
     troubles = ["vanish", "silent"]
     executor = FakeExecutor(BOTH, lambda executor, task: troubles.pop() if troubles else None)
     driver, report = make_driver(executor, 100, "cpu", chunk_units=1)
