@@ -12,7 +12,9 @@ from pathlib import Path
 
 from hybridq.testing import tpch
 
-from .campaign import FAULTS, Run, broken_cluster, run_one, table
+from .campaign import Run, run_one, table
+from .cluster import broken_cluster
+from .kinds import FAULTS
 
 
 def main() -> int:

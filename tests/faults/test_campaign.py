@@ -6,7 +6,9 @@ import random
 
 import pytest
 
-from faults.campaign import FAULTS, broken_cluster, run_one
+from faults.campaign import run_one
+from faults.cluster import broken_cluster
+from faults.kinds import FAULTS
 from hybridq.testing import tpch
 
 SOME = ("a read fails once", "CPU worker killed", "file truncated", "cancelled")
