@@ -14,7 +14,7 @@ from functools import singledispatchmethod
 
 import pyarrow as pa
 
-from hybridq.catalog import Catalog
+from hybridq.catalog import Catalog, Unit
 from hybridq.config import Config
 from hybridq.errors import Unsupported
 from hybridq.physical import fragments
@@ -136,6 +136,7 @@ class _Planner:
         self.stages: list[Stage] = []
         self.subqueries: dict[int, int] = {}
         self._shared = SharedStages()
+        self._surviving: dict[tuple[object, ...], list[Unit]] = {}
 
     # --- lowering: one method a node -------------------------------------------------------------------------------
 
@@ -339,8 +340,8 @@ class _Planner:
         probe_column, build_column = probe.source_column(key), build.source_column(Column(data_type, name))
         if probe_column is None or build_column is None:
             return None
-        probe_units = surviving_units(probe.source, self._catalog)
-        build_units = surviving_units(build.source, self._catalog)
+        probe_units = self._units(probe.source)
+        build_units = self._units(build.source)
         probe_ranges, build_ranges = KeyRanges.of(probe_units, probe_column), KeyRanges.of(build_units, build_column)
         if probe_ranges is None or build_ranges is None or not probe_units or not build_units:
             return None
@@ -407,8 +408,15 @@ class _Planner:
         if isinstance(pipeline.source, _ValuesSource):
             return int(pipeline.source.values.num_rows)
         if isinstance(pipeline.source, TableSource):
-            return sum(unit.rows for unit in surviving_units(pipeline.source, self._catalog))
+            return sum(unit.rows for unit in self._units(pipeline.source))
         return max(round(pipeline.source.fragment.rows), 0) if isinstance(pipeline.source, PendingSplit) else 0
+
+    def _units(self, source: TableSource) -> list[Unit]:
+        """Return a table's units that statistics do not exclude; they are looked for once, however often asked for."""
+        key = (source.table, source.columns, source.predicate)
+        if key not in self._surviving:
+            self._surviving[key] = surviving_units(source, self._catalog)
+        return self._surviving[key]
 
     def _close_branch(self, pipeline: OpenPipeline, sink: Sink) -> Branch:
         """Close one input of a stage."""
