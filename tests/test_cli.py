@@ -384,6 +384,7 @@ def test_an_address_where_something_else_answers(tpch_folder, answer):
     assert run.returncode == 1
     (line,) = run.stderr.splitlines()
     assert line.startswith(f"error: no scheduler answered at {address} within 2 s: ")
+    assert "does not speak Dask's protocol" in line or "closed" in line.lower()
 
 
 def test_the_address_of_a_worker(call, tpch_folder, one_worker):

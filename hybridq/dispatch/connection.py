@@ -218,10 +218,23 @@ def check_scheduler(address: str, timeout: float, security: TlsFiles | None) -> 
                 lambda: asyncio.run(asyncio.wait_for(_kind_of(address, timeout, security), timeout))
             ).result()
         except Exception as error:
-            detail = " ".join(str(error).split()) or "it does not speak Dask's protocol"
+            detail = _why(error)
             raise ClusterUnreachable(f"no scheduler answered at {address} within {timeout:g} s: {detail}") from error
     if kind != "Scheduler":
         raise ClusterUnreachable(f"at {address} is no Dask scheduler, but a {kind.lower()}")
+
+
+def _why(error: BaseException) -> str:
+    """Say in one line why a connection did not come about."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ConnectionRefusedError):
+            return "nothing listens there (connection refused)"
+        cause = cause.__cause__ or cause.__context__
+    text = " ".join(str(error).split())
+    # What another protocol sends is taken for the length of a message, which may be any.
+    other = not text or "handshake" in text or isinstance(error, MemoryError)
+    return "what listens there does not speak Dask's protocol" if other else text
 
 
 async def _kind_of(address: str, timeout: float, files: TlsFiles | None) -> str:
@@ -231,7 +244,8 @@ async def _kind_of(address: str, timeout: float, files: TlsFiles | None) -> str:
 
     make_security, open_connection, ask = (cast("Any", part) for part in (distributed.Security, connect, send_recv))
     security = make_security() if files is None else dask_security(files)
-    comm = await open_connection(address, timeout=timeout, **security.get_connection_args("client"))
+    # It tries again and again, and says why it did not succeed: it has to end before what waits for it.
+    comm = await open_connection(address, timeout=0.75 * timeout, **security.get_connection_args("client"))
     try:
         identity = await ask(comm, op="identity")
     finally:
