@@ -39,6 +39,8 @@ ssb_app = typer.Typer(help="Star Schema Benchmark data.", invoke_without_command
 app.add_typer(tpch_app, name="tpch")
 app.add_typer(ssb_app, name="ssb")
 app.add_typer(cluster_app, name="cluster")
+bench_app = typer.Typer(help="Measurements of hybridq itself.", invoke_without_command=True, rich_markup_mode=None)
+app.add_typer(bench_app, name="bench")
 
 
 class Mode(StrEnum):
@@ -65,6 +67,14 @@ class ExplainFormat(StrEnum):
     text = "text"
     json = "json"
     html = "html"
+
+
+class StartingPoint(StrEnum):
+    """What predictions start from."""
+
+    kept = "kept"
+    now = "now"
+    none = "none"
 
 
 class FigureFormat(StrEnum):
@@ -97,6 +107,7 @@ def _show_version(wanted: bool) -> None:
 @tpch_app.callback()
 @ssb_app.callback()
 @cluster_app.callback()
+@bench_app.callback()
 def group(context: typer.Context) -> None:
     """Show help when no command is given."""
     if context.invoked_subcommand is None:
@@ -212,6 +223,50 @@ def calibrate(
     with connect(cluster) as session:
         profile = session.calibrate(quick=quick)
     typer.echo(json.dumps(profile.to_dict(), indent=2) if form is FigureFormat.json else describe(profile))
+
+
+@bench_app.command()
+def placement(
+    data: DataOption,
+    plans: Annotated[
+        list[str] | None, typer.Argument(help="SQL files or shipped names; all of TPC-H and SSB that the data allows.")
+    ] = None,
+    cluster: ClusterOption = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Rounds after the three that train.")] = 3,
+    profile: Annotated[
+        StartingPoint,
+        typer.Option(help="Predictions start from the profile that is kept, one measured now, or assumptions (none)."),
+    ] = StartingPoint.kept,
+    time_limit: Annotated[float | None, typer.Option(help="Seconds after which no further plan is begun.")] = None,
+    form: Annotated[FigureFormat, typer.Option("--format", help="text is Markdown, json is JSON lines.")] = (
+        FigureFormat.text
+    ),
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Add JSON lines to this file as plans are done.")
+    ] = None,
+) -> None:
+    """Run queries in every mode and report how well auto placed them, and how good its predictions were."""
+    import json
+
+    from hybridq import model_report
+    from hybridq.catalog import Catalog
+    from hybridq.session import connect
+
+    _check_outputs(output)
+    Catalog().register_folder(data)  # before a cluster starts
+    with connect(cluster) as session:
+        session.register_folder(data)
+        texts = model_report.plans_over(session, plans or ())
+        effort = model_report.Effort(repeats, profile.value, time_limit)
+        lines = []
+        for line in model_report.run(session, texts, effort, lambda text: typer.echo(text, err=True)):
+            lines.append(line)
+            if output is not None:
+                model_report.append(output, line)
+            if form is FigureFormat.json:
+                typer.echo(json.dumps(line))
+        if form is FigureFormat.text:
+            typer.echo(model_report.markdown(lines))
 
 
 @tpch_app.command()

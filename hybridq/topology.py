@@ -35,7 +35,8 @@ class WorkerGroup:
     kind : str
         ``cpu`` or ``gpu``.
     engine : str
-        ``cpu``; for GPU workers ``cuda`` (a real GPU) or ``simulated`` (a stand-in that computes on the CPU).
+        ``cpu`` or ``simulated`` (slowed down); for GPU workers ``cuda`` (a real GPU) or ``simulated`` (a stand-in that
+        computes on the CPU).
     processes : int or None
         ``None``: as many as the machine has room for (CPU), or one for each GPU found.
     threads : int
@@ -45,7 +46,8 @@ class WorkerGroup:
     device_memory : int or None
         Bytes of device memory that a GPU worker may use.
     speed : float
-        Speed of a simulated GPU relative to a thread of a CPU worker, at most 1: it is slowed down by sleeping.
+        Of a simulated device, relative to a thread of a CPU worker that is not simulated; at most 1: it is slowed down
+        by sleeping.
     """
 
     kind: Kind
@@ -206,31 +208,32 @@ def _parse(data: Any, where: str, folder: Path | str = ".") -> Topology:
 
 def _group(data: Any, where: str) -> WorkerGroup:
     kind = data.get("kind") if isinstance(data, Mapping) else None
-    allowed = {"kind", "processes", "threads", "memory"}
+    allowed = {"kind", "engine", "processes", "threads", "memory"}
     if kind == "gpu":
-        allowed |= {"engine", "device_memory", "speed"}
+        allowed |= {"device_memory", "speed"}
+    elif isinstance(data, Mapping) and data.get("engine") == "simulated":
+        allowed.add("speed")
     group = _mapping(data, where, allowed)
     if kind not in ("cpu", "gpu"):
         raise ConfigurationError(f"{where}: kind must be cpu or gpu, not {kind!r}")
-    engine: EngineName = "cpu"
-    if kind == "gpu":
-        engine = group.get("engine", "cuda")
-        if engine not in ("cuda", "simulated"):
-            raise ConfigurationError(f"{where}: engine must be cuda or simulated, not {engine!r}")
+    usual: EngineName = "cuda" if kind == "gpu" else "cpu"
+    engine: EngineName = group.get("engine", usual)
+    if engine not in (usual, "simulated"):
+        raise ConfigurationError(f"{where}: engine must be {usual} or simulated, not {engine!r}")
     threads = group.get("threads", "auto")
     if threads == "auto":
         threads = cpu_threads(available_cores()) if kind == "cpu" else 1
     threads = _integer(threads, f"{where}: threads")
     processes = group.get("processes", "auto")
     device_memory = _size(group.get("device_memory", "auto"), f"{where}: device_memory")
-    if engine == "simulated":
+    if engine == "simulated" and kind == "gpu":
         device_memory = device_memory or DEFAULT_DEVICE_MEMORY
         processes = 1 if processes == "auto" else processes
     speed = group.get("speed", 1.0)
     if isinstance(speed, bool) or not isinstance(speed, (int, float)) or not 0 < speed <= 1:
         raise ConfigurationError(
-            f"{where}: speed must be above 0 and at most 1 (a simulated GPU computes on the CPU and can only be slowed "
-            f"down), not {speed!r}"
+            f"{where}: speed must be above 0 and at most 1 (a simulated device computes on the CPU and can only be "
+            f"slowed down), not {speed!r}"
         )
     return WorkerGroup(
         kind=kind,

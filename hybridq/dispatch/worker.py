@@ -46,7 +46,7 @@ def engine_for_worker(kind: str) -> Engine:
 
     A GPU worker's engine is what ``HYBRIDQ_ENGINE`` says: ``cuda`` (the default) or ``simulated``, with
     ``HYBRIDQ_DEVICE_MEMORY`` bytes of device memory (a share of it is the default of a real GPU) and, for the simulated
-    one, ``HYBRIDQ_SIMULATED_SPEED``.
+    one, ``HYBRIDQ_SIMULATED_SPEED``. A CPU worker that is ``simulated`` is slowed down to that speed.
 
     Raises
     ------
@@ -54,16 +54,21 @@ def engine_for_worker(kind: str) -> Engine:
         The worker has no such device, or lacks the packages to use it.
     """
     prepare_process()
+    name = os.environ.get("HYBRIDQ_ENGINE", "cuda")
+    speed = float(os.environ.get("HYBRIDQ_SIMULATED_SPEED") or 1)
     if kind == "cpu":
+        if name == "simulated":
+            from hybridq.testing.simulated import slowed_cpu_engine
+
+            return slowed_cpu_engine(speed)
         from hybridq.engines.cpu import CpuEngine
 
         return CpuEngine()
-    name = os.environ.get("HYBRIDQ_ENGINE", "cuda")
     if name == "simulated":
         from hybridq.testing.simulated import SimulatedGpuEngine
 
         limit = int(os.environ.get("HYBRIDQ_DEVICE_MEMORY") or 2 * 2**30)
-        simulated = SimulatedGpuEngine(limit, float(os.environ.get("HYBRIDQ_SIMULATED_SPEED") or 1))
+        simulated = SimulatedGpuEngine(limit, speed)
         simulated.memory.keeps(lambda: BUILD_SIDES.nbytes)
         return simulated
     if name == "cuda":

@@ -40,6 +40,7 @@ class Placer:
     """
 
     def __init__(self, devices: Sequence[DeviceDescription], store: ProfileStore | None) -> None:
+        self._devices = tuple(devices)
         self._store = store
         self._identity = identity_of(devices)
         self._lock = threading.Lock()
@@ -49,6 +50,19 @@ class Placer:
         profile = None if store is None else store.load(self._identity)
         self.profile: Profile = profile or assumed_profile(devices, available_cores())
         self._learned = self._load_learned()
+
+    def untrained(self, with_profile: bool = True) -> Placer:
+        """Return one that has learned nothing, and keeps nothing: to see what learning brings.
+
+        Parameters
+        ----------
+        with_profile : bool
+            It goes by the same profile; otherwise by what is assumed where nothing was measured.
+        """
+        found = Placer(self._devices, None)
+        if with_profile:
+            found.profile = self.profile
+        return found
 
     def _load_learned(self) -> Learned:
         content = None if self._store is None else self._store.read(self._identity, "learned")

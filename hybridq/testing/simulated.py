@@ -11,7 +11,8 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 
@@ -146,8 +147,7 @@ class SimulatedGpuEngine:
     name = "simulated gpu"
 
     def __init__(self, memory_limit: int, speed: float = 1.0, inner: Engine | None = None) -> None:
-        if not 0 < speed <= 1:
-            raise ValueError(f"the speed of a simulated GPU must be above 0 and at most 1, not {speed}")
+        _check_speed(speed)
         if inner is None:
             from hybridq.engines.cpu import CpuEngine
 
@@ -208,8 +208,7 @@ class SimulatedGpuEngine:
         """Give the frame's columns, and make up for the simulated speed; see ``Engine``."""
         table = self._run("copying the result", lambda: self._inner.to_arrow(_unwrap(frame), schema))
         busy, self._thread.busy = self._thread.busy, 0.0
-        if self._speed < 1:
-            time.sleep(busy * (1 / self._speed - 1))
+        _make_up(busy, self._speed)
         return table
 
     def concatenate(self, frames: Sequence[Frame]) -> Frame:
@@ -270,6 +269,63 @@ class SimulatedGpuEngine:
         """Return the first rows in order; see ``Engine``."""
         _check_supported([key.expression for key in keys])
         return self._frame("a top-k", lambda: self._inner.top_k(_unwrap(frame), keys, count))
+
+
+class _SlowedEngine:
+    """An engine whose every chunk takes longer: it sleeps when the chunk's result is fetched."""
+
+    name = "simulated cpu"
+
+    def __init__(self, inner: Engine, speed: float) -> None:
+        _check_speed(speed)
+        self._inner = inner
+        self._speed = speed
+        self._thread = threading.local()
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        return partial(self._timed, found) if callable(found) else found
+
+    def to_arrow(self, frame: Frame, schema: Schema) -> pa.Table:
+        table = self._timed(self._inner.to_arrow, frame, schema)
+        busy, self._thread.busy = self._thread.busy, 0.0
+        _make_up(busy, self._speed)
+        return table
+
+    def _timed(self, operation: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        start = time.perf_counter()
+        try:
+            return operation(*arguments, **options)
+        finally:
+            self._thread.busy = getattr(self._thread, "busy", 0.0) + time.perf_counter() - start
+
+
+def slowed_cpu_engine(speed: float, inner: Engine | None = None) -> Engine:
+    """Return a CPU engine at a part of its speed: beside it a simulated GPU of full speed is the faster device.
+
+    Parameters
+    ----------
+    speed : float
+        Above 0 and at most 1: at 0.25 every chunk takes four times as long, by sleeping.
+    inner : Engine or None
+        The engine that computes; by default a ``CpuEngine``.
+    """
+    if inner is None:
+        from hybridq.engines.cpu import CpuEngine
+
+        inner = CpuEngine()
+    return cast("Engine", _SlowedEngine(inner, speed))
+
+
+def _check_speed(speed: float) -> None:
+    if not 0 < speed <= 1:
+        raise ValueError(f"the speed of a simulated device must be above 0 and at most 1, not {speed}")
+
+
+def _make_up(busy: float, speed: float) -> None:
+    """Sleep for what a slower device would have taken longer."""
+    if speed < 1:
+        time.sleep(busy * (1 / speed - 1))
 
 
 def _check_supported(expressions: Sequence[Expression], aggregates: Sequence[AggregateCall] = ()) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from hybridq.errors import DeviceOutOfMemory
 from hybridq.plan.expressions import Literal
-from hybridq.testing.simulated import SimulatedGpuEngine
+from hybridq.testing.simulated import SimulatedGpuEngine, slowed_cpu_engine
 from hybridq.types import Field
 
 SCHEMA = (Field("x", pa.int64()),)
@@ -90,10 +90,23 @@ def test_speed_is_made_up_for_at_the_end_of_the_chunk():
     assert seconds(0.25) > 0.075 > seconds(1)
 
 
+def test_a_cpu_slowed_down_answers_as_before_but_later():
+    slowed = slowed_cpu_engine(0.25, Inner())
+    assert slowed.name == "simulated cpu"
+    start = time.perf_counter()
+    expected = Inner().to_arrow(Inner().filter(Inner().from_arrow(table(10)), TRUE), SCHEMA)
+    plain = time.perf_counter() - start
+    found = slowed.to_arrow(slowed.filter(slowed.from_arrow(table(10)), TRUE), SCHEMA)
+    assert found.equals(expected)
+    assert time.perf_counter() - start - plain > 3.5 * 0.02  # the filter takes that long
+
+
 @pytest.mark.parametrize("speed", [0, -1, 1.5])
 def test_impossible_speeds(speed):
     with pytest.raises(ValueError, match="speed"):
         SimulatedGpuEngine(1000, speed, inner=Inner())
+    with pytest.raises(ValueError, match="speed"):
+        slowed_cpu_engine(speed, Inner())
 
 
 def test_it_says_that_it_is_simulated_and_takes_only_its_own_frames():
