@@ -10,7 +10,9 @@ from typing import Any
 
 from hybridq.errors import ConfigurationError
 
-MAY_BE_ZERO = frozenset({"chunk_units", "broadcast_limit_bytes", "split_memory_bytes", "result_bytes"})
+MAY_BE_ZERO = frozenset(
+    {"chunk_units", "broadcast_limit_bytes", "gather_limit_bytes", "split_memory_bytes", "result_bytes"}
+)
 """Settings for which zero has a meaning of its own."""
 
 
@@ -33,6 +35,9 @@ class Config:
     broadcast_limit_bytes : int
         Size past which a build side is never broadcast: both sides of the join are split by key instead. 0: every join
         is done so that has keys to split by.
+    gather_limit_bytes : int
+        Size past which partial results of an aggregate, or sorted rows, do not meet on one worker: they are split by
+        key, or by ranges, and merged piece by piece. 0: wherever that is possible.
     partition_bytes : int
         Size that a partition of a split aims at; one with more on its build side is split again.
     split_memory_bytes : int
@@ -54,6 +59,7 @@ class Config:
     window: int = 2
     broadcast_bytes: int = 64 * 2**20
     broadcast_limit_bytes: int = 1024 * 2**20
+    gather_limit_bytes: int = 256 * 2**20
     partition_bytes: int = 128 * 2**20
     split_memory_bytes: int = 0
     join_bytes: int = 256 * 2**20

@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from hybridq.dispatch.executor import CancelRequested, Event, Finished, Message, Vanished
 from hybridq.dispatch.fault_handling import FaultHandling
-from hybridq.dispatch.memory import check_answer, check_gathered, rows_that_fit
+from hybridq.dispatch.memory import check_answer, check_window, rows_that_fit
 from hybridq.dispatch.pieces import PROBING, PieceList
 from hybridq.dispatch.progress import KindProgress, Progress
-from hybridq.dispatch.recovery import BuildTooLarge, check_broadcast, unneeded
+from hybridq.dispatch.recovery import TooLarge, check_broadcast, check_gathered, unneeded
 from hybridq.dispatch.stage_run import StageRun
 from hybridq.dispatch.tasks import MergeTask
 from hybridq.errors import ExecutionError, QueryCancelled
@@ -64,7 +64,7 @@ class Driver(FaultHandling):
                 try:
                     self._run_stages()
                     break
-                except BuildTooLarge as found:
+                except TooLarge as found:
                     self._switch(found)
             last = self._runs[self._last]
             check_answer(last.report.output_rows, last.output_bytes, self._config.result_bytes)
@@ -88,8 +88,8 @@ class Driver(FaultHandling):
                 self._look_for_overdue()
                 checked = time.monotonic()
 
-    def _switch(self, found: BuildTooLarge) -> None:
-        """Begin the query again, with joins that split both sides where a build side is too large to be broadcast."""
+    def _switch(self, found: TooLarge) -> None:
+        """Begin the query again, with rows split where too many were to be in one place."""
         if self._replan is None:
             raise TypeError("there is nothing to plan the query with")
         self._executor.cancel([key for run in self._runs.values() for key in run.all_keys()])
@@ -97,15 +97,10 @@ class Driver(FaultHandling):
         self._finished.clear()
         self._restarts.clear()
         self._generation += 1
-        self._load(*self._replan(found.builds))
-        cause = (
-            f"; a build side came to {found.size / 2**20:.1f} MiB or more, which broadcast_limit_bytes does not let"
-            " be broadcast, so both sides are split"
-        )
+        self._load(*self._replan(found.parts))
         for run in self._runs.values():
-            builds = (build for branch in run.stage.branches for build in branch.builds)
-            if any(isinstance(build, PartitionedBuild) and build.id in found.builds for build in builds):
-                run.report.reason += cause
+            if run.stage.split_parts & found.parts:
+                run.report.reason += f"; {found.cause}"
 
     def cancel(self) -> None:
         """Ask the query to stop; ``run`` then raises ``QueryCancelled``. May be called from any thread."""
@@ -239,7 +234,7 @@ class Driver(FaultHandling):
         on_gpus = run.by_kind.keys() == {"gpu"} and any(device.kind == "gpu" for device in self._devices)
         kind: Kind = "gpu" if on_gpus or not self._has_cpu() else "cpu"
         if last:
-            check_gathered(run.stage, sum(part.bytes for part in parts), self._devices)
+            check_window(run.stage, sum(part.bytes for part in parts), self._devices)
         key = run.begin_merge(parts, kind, last)
         task = MergeTask(self._query, self._executor.topic, key, run.blob, last, kind)
         self._executor.merge(task, [part.key for part in parts], kind, MERGE_PRIORITY)
@@ -289,20 +284,21 @@ class Driver(FaultHandling):
         if key in run.merging:
             parts = run.merged(key, event)
             self._executor.release([part.key for part in parts])
-            self._check_broadcast(run)
+            self._check_sizes(run)
         elif event["outcome"] == "done":
             state = run.running[key]
             state.event = event
             run.done(state)
-            self._check_broadcast(run)
+            self._check_sizes(run)
             self._stop_early(run)
         else:
             self._handle_out_of_memory(run, run.running[key], event)
         if run.output is not None:
             self._stage_done(run)
 
-    def _check_broadcast(self, run: StageRun) -> None:
+    def _check_sizes(self, run: StageRun) -> None:
         if self._replan is not None:
+            check_gathered(run, self._config.gather_limit_bytes)
             limit = max(self._config.broadcast_limit_bytes, self._config.broadcast_bytes)
             check_broadcast(run, (self._runs[user] for user in self._needed_by[run.stage.id]), limit)
 

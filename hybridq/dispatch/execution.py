@@ -15,7 +15,8 @@ from hybridq.dispatch.pieces import PROBING, PieceReader
 from hybridq.dispatch.reading import read_unchanged
 from hybridq.dispatch.worker import BUILD_SIDES
 from hybridq.engines.protocol import BuildSide, Engine, Frame, ReadColumn, ReadRequest
-from hybridq.merge.grouping_sets import into_sets
+from hybridq.engines.unnest import one_value_a_row
+from hybridq.merge.grouping_sets import into_sets, nothing
 from hybridq.physical.pipeline import (
     AlignedBuild,
     BroadcastBuild,
@@ -23,6 +24,7 @@ from hybridq.physical.pipeline import (
     Chunk,
     CollectSink,
     FilterStep,
+    GroupStep,
     MemoryUnits,
     ParquetUnits,
     PartialAggregateSink,
@@ -34,6 +36,7 @@ from hybridq.physical.pipeline import (
     ProjectStep,
     Sink,
     SortedRunSink,
+    SplitSink,
     Stage,
     StageSource,
     Step,
@@ -145,12 +148,22 @@ def _partitions(stage: Stage, chunk: Chunk, pieces: PieceReader | None, clock: C
     if pieces is None or not isinstance(units, PieceUnits) or not isinstance(source, PartitionSource):
         raise TypeError("a chunk of partitions needs to be told where they are")
     with clock.section("read"):
+        if not units.partitions:
+            return {PROBING: _nothing(stage.pipeline.steps)}
         found = {PROBING: pieces.read(PROBING, to_arrow_schema(source.schema), source.keys, units)}
         for build in stage.builds:
             if isinstance(build, PartitionedBuild):
                 schema = to_arrow_schema(build.schema)
                 found[build.id] = pieces.read(build.id, schema, build.split_keys, units, build.further)
     return found
+
+
+def _nothing(steps: Sequence[Step]) -> pa.Table:
+    """Return the partial results that there are where no chunk has given any."""
+    from hybridq.engines.cpu import CpuEngine
+
+    (merge,) = [step.merge for step in steps if isinstance(step, GroupStep)]
+    return pa.concat_tables(nothing(CpuEngine(), merge))
 
 
 def _broadcast(engine: Engine, build: BroadcastBuild, table: pa.Table) -> BuildSide:
@@ -262,6 +275,10 @@ def _step(engine: Engine, step: Step, frame: Frame, builds: Mapping[int, BuildSi
         return engine.filter(frame, step.predicate)
     if isinstance(step, ProjectStep):
         return engine.project(frame, step.expressions)
+    if isinstance(step, GroupStep):
+        from hybridq.merge.aggregate import merge_groups  # not by the client, which imports this module as well
+
+        return merge_groups(engine, step.merge, frame)
     if step.kind == "full":
         raise TypeError("a full join cannot be probed chunk by chunk")
     build = builds[step.build]
@@ -269,6 +286,10 @@ def _step(engine: Engine, step: Step, frame: Frame, builds: Mapping[int, BuildSi
 
 
 def _sink(engine: Engine, sink: Sink, frame: Frame) -> pa.Table:
+    if isinstance(sink, SplitSink) and sink.partial is not None:
+        table = _sink(engine, sink.partial, frame)
+        keys = [name for name in sink.keys if name in table.column_names]
+        return one_value_a_row(table, keys, sink.lists, to_arrow_schema(sink.schema)) if sink.lists else table
     if isinstance(sink, PartialAggregateSink):
         frame = engine.aggregate(frame, sink.groups, sink.aggregates)
         if sink.sets is not None:

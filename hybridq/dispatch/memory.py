@@ -75,7 +75,7 @@ def remedy(kind: Kind, section: str, can_halve: bool, cpu_there: bool) -> Remedy
     return Remedy("fail")
 
 
-def check_gathered(stage: Stage, size: int, devices: Iterable[Device]) -> None:
+def check_window(stage: Stage, size: int, devices: Iterable[Device]) -> None:
     """Check that one worker can hold all rows of a stage that has window functions.
 
     Parameters

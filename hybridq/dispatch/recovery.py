@@ -32,21 +32,24 @@ def unneeded(runs: Mapping[int, StageRun], users: Users, number: int) -> bool:
     return True
 
 
-class BuildTooLarge(Exception):
-    """A build side is larger than may be broadcast.
+class TooLarge(Exception):
+    """What was to be in one place is larger than may be there: the query has to be planned otherwise.
 
     Attributes
     ----------
-    builds : frozenset of int
-        The build sides that the stage was to be.
+    parts : frozenset of int
+        Build sides of joins, or what else of the plan (``hybridq.physical.pipeline.Stage.gathers``).
     size : int
         Bytes that it has at least.
+    cause : str
+        What has been found, for the report.
     """
 
-    def __init__(self, builds: frozenset[int], size: int) -> None:
+    def __init__(self, parts: frozenset[int], size: int, cause: str) -> None:
         super().__init__(f"{size} bytes")
-        self.builds = builds
+        self.parts = parts
         self.size = size
+        self.cause = cause
 
 
 def check_broadcast(run: StageRun, users: Iterable[StageRun], limit: int) -> None:
@@ -54,7 +57,7 @@ def check_broadcast(run: StageRun, users: Iterable[StageRun], limit: int) -> Non
 
     Raises
     ------
-    BuildTooLarge
+    TooLarge
         It cannot, and these joins can be done otherwise.
     """
     size = run.output_bytes
@@ -65,7 +68,33 @@ def check_broadcast(run: StageRun, users: Iterable[StageRun], limit: int) -> Non
     builds = [build for user in users for branch in user.stage.branches for build in branch.builds]
     found = [each for each in builds if isinstance(each, BroadcastBuild) and each.stage == run.stage.id]
     if any(each.splittable for each in found):
-        raise BuildTooLarge(frozenset(each.id for each in found if each.splittable), size)
+        raise TooLarge(
+            frozenset(each.id for each in found if each.splittable),
+            size,
+            f"a build side came to {size / 2**20:.1f} MiB or more, which broadcast_limit_bytes does not let be"
+            " broadcast, so both sides are split",
+        )
+
+
+def check_gathered(run: StageRun, limit: int) -> None:
+    """Check that a stage's partial results, as far as they are there, can be merged in one place.
+
+    Raises
+    ------
+    TooLarge
+        They cannot, and this can be done otherwise.
+    """
+    if run.stage.gathers is None or run.output is not None:
+        return
+    parts = [*run.parts, *(part for merging in run.merging.values() for part in merging.parts)]
+    size = sum(part.bytes for part in parts)
+    if size > limit:
+        raise TooLarge(
+            frozenset({run.stage.gathers}),
+            size,
+            f"partial results came to {size / 2**20:.1f} MiB or more, which gather_limit_bytes does not let be merged"
+            " in one place, so they are split",
+        )
 
 
 def lost_parts(run: StageRun, there: Collection[str]) -> list[Part]:

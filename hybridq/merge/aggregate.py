@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from hybridq.engines.cpu import CpuEngine
-from hybridq.engines.protocol import Engine
+from hybridq.engines.protocol import Engine, Frame
 from hybridq.errors import CastFailed, NumericOverflow
 from hybridq.merge.grouping_sets import nothing
 from hybridq.physical.pipeline import AggregateMerge
@@ -60,16 +60,41 @@ def finalize(merge: AggregateMerge, partial: pa.Table) -> pa.Table:
     """
     engine = CpuEngine()
     schema: Schema = tuple(Field(item.name, item.expression.type) for item in merge.final)
+    return engine.to_arrow(final_values(engine, merge, engine.from_arrow(partial)), schema)
+
+
+def merge_groups(engine: Engine, merge: AggregateMerge, frame: Frame) -> Frame:
+    """Merge partial aggregates of groups that are nowhere else, and compute their final values.
+
+    Parameters
+    ----------
+    engine : Engine
+        Whose frame it is.
+    merge : AggregateMerge
+    frame : Frame
+        Partial results.
+
+    Raises
+    ------
+    NumericOverflow
+        A sum does not fit its type.
+    """
+    types = {field.name: field.type for field in merge.partial_schema}
+    groups = [NamedExpression(name, Column(types[name], name)) for name in merge.groups]
+    return final_values(engine, merge, engine.aggregate(frame, groups, merge.aggregates))
+
+
+def final_values(engine: Engine, merge: AggregateMerge, frame: Frame) -> Frame:
+    """Compute final values from merged partial results, on whatever engine has them; see ``finalize``."""
     try:
-        return engine.to_arrow(engine.project(engine.from_arrow(partial), merge.final), schema)
+        return engine.project(frame, merge.final)
     except CastFailed:
-        _raise_overflow(engine, merge, partial)
+        _raise_overflow(engine, merge, frame)
         raise
 
 
-def _raise_overflow(engine: CpuEngine, merge: AggregateMerge, partial: pa.Table) -> None:
+def _raise_overflow(engine: Engine, merge: AggregateMerge, frame: Frame) -> None:
     """Find the sum whose total does not fit, and say so: the cast from the wider merged type is not the user's."""
-    frame = engine.from_arrow(partial)
     merged = {call.name for call in merge.aggregates if call.function == "sum"}
     for item in merge.final:
         expression = item.expression

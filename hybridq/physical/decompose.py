@@ -11,8 +11,18 @@ import pyarrow as pa
 
 from hybridq.errors import Unsupported
 from hybridq.plan.aggregates import AGGREGATES, PARTIALS
-from hybridq.plan.expressions import AggregateCall, Call, Case, Cast, Column, Expression, Literal, NamedExpression
-from hybridq.types import MAX_DECIMAL_DIGITS, is_integer, sum_type
+from hybridq.plan.expressions import (
+    AggregateCall,
+    Call,
+    Case,
+    Cast,
+    Column,
+    Expression,
+    Literal,
+    NamedExpression,
+    columns_of_call,
+)
+from hybridq.types import MAX_DECIMAL_DIGITS, is_integer, is_splittable, sum_type
 
 COUNT_TYPE = pa.int64()
 REAL = pa.float64()
@@ -136,14 +146,107 @@ def decompose(calls: Sequence[AggregateCall]) -> Decomposition:
     """
     partials = _Partials()
     final = tuple(NamedExpression(call.name, _final(call, partials)) for call in calls)
-    partial, merge = [], []
-    for call, name in partials.calls.items():
-        partial.append(replace(call, name=name))
-        merged = Column(call.type, name)
-        merge.append(
-            AggregateCall(name, PARTIALS[call.function].merge, merged, call.type, call.distinct, options=call.options)
-        )
-    return Decomposition(tuple(partial), tuple(merge), final)
+    partial = tuple(replace(call, name=name) for call, name in partials.calls.items())
+    return Decomposition(partial, tuple(map(_merging, partial)), final)
+
+
+def _merging(call: AggregateCall) -> AggregateCall:
+    """Return how the column of a partial aggregate is merged."""
+    merged = Column(call.type, call.name)
+    return replace(call, function=PARTIALS[call.function].merge, argument=merged, further=(), order=(), condition=None)
+
+
+@dataclass(frozen=True, slots=True)
+class ValueDecomposition:
+    """How aggregates are computed, some of them over DISTINCT, where each distinct value becomes a row of its own.
+
+    Attributes
+    ----------
+    partial : tuple of AggregateCall
+        What each chunk computes: aggregates of all rows, and lists of distinct values.
+    partial_merge : tuple of AggregateCall
+        How a chunk's own partial results are merged, lists included.
+    lists : tuple of (list column, value column)
+        The lists among these, and the columns that have one of their values a row.
+    unite : tuple of AggregateCall
+        How the other partial columns are merged when equal values of a group become one row.
+    second : tuple of AggregateCall
+        Partial aggregates over what that gives.
+    merge : tuple of AggregateCall
+    final : tuple of NamedExpression
+        As in ``Decomposition``, for the second partial aggregates.
+    """
+
+    partial: tuple[AggregateCall, ...]
+    partial_merge: tuple[AggregateCall, ...]
+    lists: tuple[tuple[str, str], ...]
+    unite: tuple[AggregateCall, ...]
+    second: tuple[AggregateCall, ...]
+    merge: tuple[AggregateCall, ...]
+    final: tuple[NamedExpression, ...]
+
+
+def distinct_arguments(calls: Sequence[AggregateCall]) -> tuple[Expression, ...] | None:
+    """Return what aggregates over DISTINCT are over; ``None``: for some of them a list of values is not enough.
+
+    Examples
+    --------
+    >>> price = Column(pa.decimal128(15, 2), "price")
+    >>> distinct_arguments([AggregateCall("n", "count", price, COUNT_TYPE, distinct=True)])
+    (Column(type=Decimal128Type(decimal128(15, 2)), name='price'),)
+    """
+    found: dict[Expression, None] = {}
+    for call in calls:
+        if call.function not in AGGREGATES or (call.distinct and call.function in _COLLECTING):
+            return None
+        if not call.distinct or not AGGREGATES[call.function].repeats or call.argument is None:
+            continue
+        if call.further or not is_splittable(call.argument.type):
+            return None
+        found[call.argument] = None
+    return tuple(found)
+
+
+def decompose_by_values(calls: Sequence[AggregateCall]) -> ValueDecomposition:
+    """Split aggregates, of which ``distinct_arguments`` gives some, so that their distinct values need not meet.
+
+    Examples
+    --------
+    >>> price = Column(pa.int64(), "price")
+    >>> count = AggregateCall("n", "count", price, COUNT_TYPE, distinct=True)
+    >>> parts = decompose_by_values([count, AggregateCall("m", "count", None, COUNT_TYPE)])
+    >>> [str(call) for call in parts.partial]
+    ['count(*) AS count:1', 'distinct(price) AS list:0']
+    >>> [str(call) for call in parts.second]
+    ['sum(count:1) AS count:1', 'count(value:0) AS count:0']
+    >>> [str(item) for item in parts.final]
+    ['coalesce(count:0, 0) AS n', 'coalesce(count:1, 0) AS m']
+    """
+    arguments = distinct_arguments(calls) or ()
+    values = {argument: Column(argument.type, f"value:{index}") for index, argument in enumerate(arguments)}
+    partials, final = _Partials(), []
+    for call in calls:
+        if call.distinct and AGGREGATES[call.function].repeats and call.argument is not None:
+            call = replace(call, argument=values[call.argument], distinct=False)
+        final.append(NamedExpression(call.name, _final(call, partials)))
+    named = tuple(replace(call, name=name) for call, name in partials.calls.items())
+    columns = {column.name for column in values.values()}
+    of_values = tuple(call for call in named if columns & columns_of_call(call))
+    others = tuple(call for call in named if not columns & columns_of_call(call))
+    lists = tuple(
+        AggregateCall(f"list:{index}", "distinct", argument, pa.list_(argument.type))
+        for index, argument in enumerate(arguments)
+    )
+    unite = tuple(map(_merging, others))
+    return ValueDecomposition(
+        partial=others + lists,
+        partial_merge=tuple(map(_merging, others + lists)),
+        lists=tuple((call.name, f"value:{index}") for index, call in enumerate(lists)),
+        unite=unite,
+        second=unite + of_values,
+        merge=tuple(map(_merging, unite + of_values)),
+        final=tuple(final),
+    )
 
 
 def _final(call: AggregateCall, partials: _Partials) -> Expression:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hybridq.physical.pipeline import (
     Clustered,
     FilterStep,
     FinishStep,
+    GroupStep,
     Merge,
     PartialAggregateSink,
     ProjectStep,
@@ -18,6 +19,7 @@ from hybridq.physical.pipeline import (
     TableSource,
 )
 from hybridq.plan.expressions import Cast, Column, Expression, NamedExpression, columns_of
+from hybridq.plan.nodes import Aggregate
 from hybridq.types import Field, Schema, is_integer
 
 
@@ -30,13 +32,45 @@ class PendingSplit:
     fragment : OpenPipeline or OpenUnion
         Gives the rows.
     keys : tuple of str
-        Its columns that the rows are split by.
+        Columns that the rows are split by.
     partitions : int
+    groups : PendingGroups or None
+        The rows are aggregated before they are split.
     """
 
     fragment: OpenPipeline | OpenUnion
     keys: tuple[str, ...]
     partitions: int
+    groups: PendingGroups | None = None
+
+    @property
+    def rows(self) -> float:
+        """Return the estimated rows that are split."""
+        return self.fragment.rows if self.groups is None else min(self.groups.rows, self.fragment.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class PendingGroups:
+    """How rows are aggregated before they are split.
+
+    Attributes
+    ----------
+    id : int
+        Identifies the aggregate.
+    sink : PartialAggregateSink
+    schema : Schema
+        Of what is split.
+    lists : tuple of (list column, value column)
+        See ``hybridq.physical.pipeline.SplitSink``.
+    rows : float
+        Estimated rows of partial results.
+    """
+
+    id: int
+    sink: PartialAggregateSink
+    schema: Schema
+    lists: tuple[tuple[str, str], ...]
+    rows: float
 
 
 @dataclass(slots=True)
@@ -72,8 +106,9 @@ class OpenPipeline:
             name = _plain_column(key)
             if name is None:
                 return None
-            if isinstance(step, ProjectStep):
-                found = next((item.expression for item in step.expressions if item.name == name), None)
+            if isinstance(step, ProjectStep | GroupStep):
+                expressions = step.expressions if isinstance(step, ProjectStep) else step.merge.final
+                found = next((item.expression for item in expressions if item.name == name), None)
                 if found is None:  # it comes from a build side that was joined later
                     return None
                 key = found
@@ -130,6 +165,10 @@ class OpenMerge:
     ----------
     schema : Schema
         After the finishing steps.
+    aggregate : PendingAggregate or None
+        It is an aggregate, of which it is not decided yet whether its partial results are split.
+    gathers : int or None
+        See ``hybridq.physical.pipeline.Stage``.
     """
 
     pipeline: OpenPipeline | OpenUnion
@@ -140,6 +179,28 @@ class OpenMerge:
     bytes: float
     finish: list[FinishStep] = field(default_factory=list)
     early_stop: int | None = None
+    aggregate: PendingAggregate | None = None
+    gathers: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PendingAggregate:
+    """An aggregate whose method is not chosen yet: what follows it decides as well.
+
+    Attributes
+    ----------
+    id : int
+    node : Aggregate
+    groups : float
+        Estimated number of groups.
+    values : mapping of Expression to float
+        Estimated number of distinct values of what DISTINCT aggregates are over.
+    """
+
+    id: int
+    node: Aggregate
+    groups: float
+    values: Mapping[Expression, float]
 
 
 Fragment = OpenPipeline | OpenUnion | OpenMerge
@@ -226,6 +287,10 @@ def prune_steps(
             needed = frozenset().union(*(columns_of(item.expression) for item in expressions))
             if not all(isinstance(e.expression, Column) and e.expression.name == e.name for e in expressions):
                 kept.append(ProjectStep(expressions))
+        elif isinstance(step, GroupStep):
+            final = tuple(item for item in step.merge.final if item.name in needed)
+            kept.append(GroupStep(replace(step.merge, final=final)))
+            needed = names(step.merge.partial_schema)
         else:
             offered = names(build_schemas[step.build])
             residual = columns_of(step.residual) if step.residual is not None else frozenset()
@@ -244,10 +309,15 @@ def field_of(schema: Schema, name: str) -> Field:
 
 def clustered(fragment: OpenMerge) -> Clustered | None:
     """Return the group key by which a table's chunks may be told apart, where a condition on groups follows."""
+    if not fragment.finish or not isinstance(fragment.finish[0], FilterStep):
+        return None
+    return table_key(fragment)
+
+
+def table_key(fragment: OpenMerge) -> Clustered | None:
+    """Return a group key that is a column of the table that an aggregate reads, unchanged."""
     pipeline, sink = fragment.pipeline, fragment.sink
     if not isinstance(sink, PartialAggregateSink) or sink.sets is not None or not isinstance(pipeline, OpenPipeline):
-        return None
-    if not fragment.finish or not isinstance(fragment.finish[0], FilterStep):
         return None
     for item in sink.groups:
         column = pipeline.source_column(item.expression)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hybridq.config import Config
-from hybridq.physical.pipeline import Chunk, PartitionedBuild, PartitionSource, PieceUnits, Stage
+from hybridq.physical.pipeline import Chunk, GroupStep, PartitionedBuild, PartitionSource, PieceUnits, Stage
 
 Counts = npt.NDArray[np.int64]
 
@@ -77,8 +77,9 @@ class PartitionChunks:
     """Hands out a stage's partitions, as ``ChunkSource`` does units.
 
     Small partitions are read several at a time. Of a partition whose build sides are too large each chunk reads one
-    part, by another round of splitting. One with too many rows on its probing side is cut by the chunks that these rows
-    are from, each of which meets the whole build sides: that is how rows of one frequent key are divided.
+    part, by another round of splitting; so it is with too many rows that are to be grouped. Any other one with too many
+    rows on its probing side is cut by the chunks that these rows are from, each of which meets the whole build sides:
+    that is how rows of one frequent key are divided.
 
     Parameters
     ----------
@@ -94,6 +95,7 @@ class PartitionChunks:
         if not isinstance(source, PartitionSource):
             raise TypeError("the stage reads no partitions")
         self._config = config
+        self._grouping = source.whole
         self._probe = sorted(splits[source.stage], key=lambda each: each.order)
         builds = [build.stage for build in stage.builds if isinstance(build, PartitionedBuild)]
         rows, size = _totals(self._probe)
@@ -110,6 +112,8 @@ class PartitionChunks:
             units = PieceUnits((number,), rows=int(rows[number]), bytes=int(size[number]))
             self._items += self._cut(_Item(units, int(build_size[number])))
         self._items.sort(key=lambda item: item.size)
+        if not self._items and _gives_rows_of_nothing(stage):
+            self._items.append(_Item(PieceUnits(()), 0))
 
     @property
     def remaining_rows(self) -> int:
@@ -171,8 +175,11 @@ class PartitionChunks:
 
     def _cut(self, item: _Item) -> list[_Item]:
         """Cut a partition until its parts fit."""
-        if item.build_bytes > self._config.partition_bytes:
+        most = self._config.partition_bytes
+        if item.build_bytes > most or (self._grouping and item.units.bytes > most):
             halves = self._by_another_round(item)
+        elif self._grouping:
+            halves = None
         elif item.units.bytes > max(2 * self._config.partition_bytes, item.build_bytes) or (
             item.units.rows > self._config.cpu_chunk_rows and item.units.bytes > item.build_bytes
         ):
@@ -189,6 +196,8 @@ class PartitionChunks:
                 self._half(item, item.build_bytes // 2, 0, partitions=units.partitions[:middle]),
                 self._half(item, item.build_bytes // 2, 1, partitions=units.partitions[middle:]),
             )
+        if self._grouping or len(units.partitions) == 0:
+            return self._by_another_round(item) if units.partitions else None
         if item.build_bytes > units.bytes:
             return self._by_another_round(item) or self._by_chunks(item)
         return self._by_chunks(item) or self._by_another_round(item)
@@ -228,6 +237,12 @@ class PartitionChunks:
             rows = units.rows // 2 if which == 0 else units.rows - units.rows // 2
         size = units.bytes // 2 if which == 0 else units.bytes - units.bytes // 2
         return _Item(replace(units, rows=rows, bytes=size), build_bytes)
+
+
+def _gives_rows_of_nothing(stage: Stage) -> bool:
+    """Tell whether a stage has groups even where there are no rows: those of an empty grouping set."""
+    sets = [step.merge.sets for step in stage.pipeline.steps if isinstance(step, GroupStep)]
+    return any(each is not None and () in each.members for each in sets)
 
 
 def in_range(order: tuple[int, ...], units: PieceUnits) -> bool:

@@ -155,11 +155,24 @@ class StageSource:
 
 @dataclass(frozen=True, slots=True)
 class PartitionSource:
-    """Read partitions of an earlier stage whose rows were split by ``keys``, some in each chunk."""
+    """Read partitions of an earlier stage whose rows were split by ``keys``, some in each chunk.
+
+    Attributes
+    ----------
+    stage : int
+    schema : Schema
+    keys : tuple of str
+    whole : bool
+        All rows with equal keys have to be in one chunk, since they are grouped there.
+    id : int
+        Identifies the aggregate that is split; -1: it is a join.
+    """
 
     stage: int
     schema: Schema
     keys: tuple[str, ...]
+    whole: bool = False
+    id: int = -1
 
 
 Source = TableSource | StageSource | PartitionSource
@@ -216,7 +229,17 @@ class ProbeStep:
     most_pairs: int = 2**63
 
 
-Step = FilterStep | ProjectStep | ProbeStep
+@dataclass(frozen=True, slots=True)
+class GroupStep:
+    """Merge partial aggregates of groups that no other chunk has, and compute the final values.
+
+    The rows that flow by were split by the group keys, or by these and more.
+    """
+
+    merge: AggregateMerge
+
+
+Step = FilterStep | ProjectStep | ProbeStep | GroupStep
 
 # --- sinks ---------------------------------------------------------------------------------------------------------
 
@@ -281,12 +304,19 @@ class SplitSink:
     witness : str or None
         The key of a NOT IN: every partition is to know whether there is a row, and one where this column is NULL. One
         row of each kind is kept as one more piece, of number ``partitions``.
+    partial : PartialAggregateSink or None
+        The rows are aggregated first: what is split are partial results.
+    lists : tuple of (list column, value column)
+        Columns of these partial results that are lists, of whose values each becomes a row of its own, with the group's
+        keys and NULL in all other columns.
     """
 
     keys: tuple[str, ...]
     partitions: int
     schema: Schema
     witness: str | None = None
+    partial: PartialAggregateSink | None = None
+    lists: tuple[tuple[str, str], ...] = ()
 
 
 Sink = PartialAggregateSink | TopKSink | SortedRunSink | CollectSink | SplitSink
@@ -525,6 +555,9 @@ class Stage:
         first chunk is handed out (``hybridq.physical.binding``).
     clustered : Clustered or None
         Where HAVING follows an aggregate: groups that only one chunk can have are dropped before the merge.
+    gathers : int or None
+        Identifies what of the plan makes all partial results meet in the merge, where it could also be done by
+        splitting them.
     """
 
     id: int
@@ -542,6 +575,7 @@ class Stage:
     more: tuple[Branch, ...] = ()
     subqueries: tuple[tuple[int, int], ...] = ()
     clustered: Clustered | None = None
+    gathers: int | None = None
 
     @property
     def branches(self) -> tuple[Stage, ...]:
@@ -576,6 +610,13 @@ class Stage:
                 found.append(branch.pipeline.source.stage)
             found += [build.stage for build in branch.builds if isinstance(build, PartitionedBuild)]
         return tuple(dict.fromkeys(found))
+
+    @property
+    def split_parts(self) -> frozenset[int]:
+        """Return the ids of the joins and aggregates for which this stage reads what was split."""
+        found = {build.id for branch in self.branches for build in branch.builds if isinstance(build, PartitionedBuild)}
+        sources = (branch.pipeline.source for branch in self.branches)
+        return frozenset(found | {source.id for source in sources if isinstance(source, PartitionSource)})
 
     @property
     def inputs(self) -> tuple[int, ...]:

@@ -20,6 +20,7 @@ from hybridq.physical.pipeline import (
     ConcatenateMerge,
     FinishStep,
     PartitionedBuild,
+    PartitionSource,
     Pipeline,
     ProbeStep,
     Stage,
@@ -28,7 +29,7 @@ from hybridq.physical.pipeline import (
 from hybridq.plan.expressions import Literal, SubqueryValue
 from hybridq.types import Field, Schema
 
-NAMED = frozenset({"name", "mark", "output", "keys", "groups", "split_keys", "witness"})
+NAMED = frozenset({"name", "mark", "output", "keys", "groups", "split_keys", "witness", "lists"})
 """Attributes of the parts of a stage whose texts are names of columns."""
 
 
@@ -96,7 +97,13 @@ def _rest(stage: Stage, earlier: int, schema: Schema, finish: tuple[FinishStep, 
 _FINISHING = ("sort", "limit", "window")
 
 
-_BUILD_IDS = {(ProbeStep, "build"), (BroadcastBuild, "id"), (AlignedBuild, "id"), (PartitionedBuild, "id")}
+_BUILD_IDS = {
+    (ProbeStep, "build"),
+    (BroadcastBuild, "id"),
+    (AlignedBuild, "id"),
+    (PartitionedBuild, "id"),
+    (PartitionSource, "id"),
+}
 
 
 class _NotComparable(Exception):

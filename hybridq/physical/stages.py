@@ -19,8 +19,16 @@ from hybridq.config import Config
 from hybridq.errors import Unsupported
 from hybridq.physical import fragments
 from hybridq.physical.binding import subqueries_of
-from hybridq.physical.decompose import decompose
-from hybridq.physical.fragments import Fragment, OpenMerge, OpenPipeline, OpenUnion, PendingBuild, PendingSplit
+from hybridq.physical.decompose import decompose, distinct_arguments
+from hybridq.physical.fragments import (
+    Fragment,
+    OpenMerge,
+    OpenPipeline,
+    OpenUnion,
+    PendingAggregate,
+    PendingBuild,
+    PendingSplit,
+)
 from hybridq.physical.partitions import partitions_for
 from hybridq.physical.pipeline import (
     AggregateMerge,
@@ -34,6 +42,7 @@ from hybridq.physical.pipeline import (
     FinishLimit,
     FinishSort,
     FinishWindow,
+    GroupStep,
     KeepPieces,
     PartialAggregateSink,
     PartitionedBuild,
@@ -52,6 +61,7 @@ from hybridq.physical.pipeline import (
     TopKSink,
 )
 from hybridq.physical.sharing import SharedStages
+from hybridq.physical.split_aggregates import FEW_GROUPS, partial_bytes, split_by_groups, split_by_values
 from hybridq.physical.units import KeyRanges, alignment_overhead, surviving_units
 from hybridq.physical.windows import decompose_windows
 from hybridq.plan import nodes
@@ -132,7 +142,7 @@ class _Planner:
         self._partitioned = partitioned
         self._config = config
         self._estimator = Estimator(catalog.table)
-        self._build_ids = itertools.count()
+        self._ids = itertools.count()
         self.stages: list[Stage] = []
         self.subqueries: dict[int, int] = {}
         self._shared = SharedStages()
@@ -168,7 +178,7 @@ class _Planner:
     def _(self, node: nodes.Join) -> Fragment:
         if node.kind == "full":
             return self.lower(_full_as_union(node))
-        left, build = self.lower(node.left), self.lower(node.right)
+        left, build = self._settled(self.lower(node.left)), self._settled(self.lower(node.right))
         keys = fragments.with_key_columns(build, node.right_keys)
         probe, pending = self._choose_join(node, left, build, keys)
         probe.builds.append(pending)
@@ -196,11 +206,12 @@ class _Planner:
         sink = PartialAggregateSink(node.groups, parts.partial, partial_schema, node.sets, merging)
         final = fragments.identity(group_fields) + parts.final
         merge = AggregateMerge(group_names, parts.merge, final, partial_schema, node.sets)
-        return OpenMerge(pipeline, sink, merge, node.schema, *self._estimate(node))
+        pending = self._pending_aggregate(node)
+        return OpenMerge(pipeline, sink, merge, node.schema, *self._estimate(node), aggregate=pending)
 
     @lower.register
     def _(self, node: nodes.Sort) -> Fragment:
-        fragment = self.lower(node.input)
+        fragment = self._settled(self.lower(node.input))
         if isinstance(fragment, OpenMerge):
             fragment.finish.append(FinishSort(node.keys))
             return fragment
@@ -209,7 +220,7 @@ class _Planner:
 
     @lower.register
     def _(self, node: nodes.TopK) -> Fragment:
-        fragment = self.lower(node.input)
+        fragment = self._settled(self.lower(node.input))
         rows, size = self._estimate(node)
         if isinstance(fragment, OpenMerge):
             fragment.finish += [FinishSort(node.keys), FinishLimit(node.offset, node.count)]
@@ -221,7 +232,7 @@ class _Planner:
 
     @lower.register
     def _(self, node: nodes.Limit) -> Fragment:
-        fragment = self.lower(node.input)
+        fragment = self._settled(self.lower(node.input))
         rows, size = self._estimate(node)
         if isinstance(fragment, OpenMerge):
             fragment.finish.append(FinishLimit(node.offset, node.count))
@@ -249,7 +260,7 @@ class _Planner:
 
     @lower.register
     def _(self, node: nodes.Window) -> Fragment:
-        fragment = self.lower(node.input)
+        fragment = self._settled(self.lower(node.input))
         rows, size = self._estimate(node)
         if not isinstance(fragment, OpenMerge):
             schema = node.input.schema
@@ -274,7 +285,7 @@ class _Planner:
         self, node: nodes.Join, left: Fragment, build: Fragment, keys: tuple[str, ...]
     ) -> tuple[OpenPipeline, PendingBuild]:
         """Choose between a broadcast, an inlined, an aligned and a partitioned join."""
-        identifier = next(self._build_ids)
+        identifier = next(self._ids)
         limit = self._config.broadcast_limit_bytes
         usable = _split_keys(node)
         if usable and (limit == 0 or identifier in self._partitioned):
@@ -351,6 +362,52 @@ class _Planner:
         overhead = alignment_overhead(probe_ranges, build_ranges, probe_rows, build_rows, chunk_rows)
         return (probe_column, build_column) if overhead <= ALIGNED_OVERHEAD_LIMIT else None
 
+    # --- aggregates whose partial results are split ----------------------------------------------------------------
+
+    def _pending_aggregate(self, node: nodes.Aggregate) -> PendingAggregate:
+        """Note what the choice of a method will need."""
+        over = distinct_arguments(node.aggregates) or ()
+        values = {each: self._estimator.expression_profile(node.input, each).distinct for each in over}
+        return PendingAggregate(next(self._ids), node, self._estimator.rows(node), values)
+
+    def _settled(self, fragment: Fragment) -> Fragment:
+        """Choose how an aggregate is computed, which is known once its conditions are: merged in one place, or split.
+
+        What has been split goes on as a pipeline that reads partitions.
+        """
+        if not isinstance(fragment, OpenMerge) or fragment.aggregate is None:
+            return fragment
+        pending, fragment.aggregate = fragment.aggregate, None
+        by_values = bool(pending.values) and (not pending.node.groups or pending.groups <= FEW_GROUPS)
+        if not by_values and not pending.node.groups:
+            return fragment
+        if self._gathers(fragment, pending):
+            fragment.gathers = pending.id
+            return fragment
+        return split_by_values(fragment, pending, self._config) if by_values else split_by_groups(
+            fragment, pending, self._config
+        )  # fmt: skip
+
+    def _gathers(self, fragment: OpenMerge, pending: PendingAggregate) -> bool:
+        """Tell whether partial results of an aggregate may all meet on one worker."""
+        limit = self._config.gather_limit_bytes
+        if limit == 0 or pending.id in self._partitioned:
+            return False
+        if self._private_groups(fragment):
+            return True  # what HAVING or joins leave of them is hardly estimated, and little to merge
+        inputs = fragment.pipeline.parts if isinstance(fragment.pipeline, OpenUnion) else [fragment.pipeline]
+        chunks = sum(-(-self._input_rows(part) // self._config.cpu_chunk_rows) for part in inputs)
+        return chunks <= len(inputs) or partial_bytes(fragment, pending, chunks) <= limit
+
+    def _private_groups(self, fragment: OpenMerge) -> bool:
+        """Tell whether chunks hardly share groups, since the table is clustered by a group key."""
+        key, pipeline = fragments.table_key(fragment), fragment.pipeline
+        if key is None or not isinstance(pipeline, OpenPipeline) or not isinstance(pipeline.source, TableSource):
+            return False
+        units = self._units(pipeline.source)
+        ranges = KeyRanges.of(units, key.column)
+        return ranges is not None and ranges.clustered
+
     # --- closing: open fragments become stages ---------------------------------------------------------------------
 
     def _as_input(self, fragment: Fragment) -> OpenPipeline | OpenUnion:
@@ -359,6 +416,7 @@ class _Planner:
 
     def _as_pipeline(self, fragment: Fragment) -> OpenPipeline:
         """Return an open pipeline; a merge or a union becomes a stage of its own that the pipeline reads."""
+        fragment = self._settled(fragment)
         if isinstance(fragment, OpenPipeline):
             return fragment
         schema, rows, size = fragment.schema, fragment.rows, fragment.bytes
@@ -372,6 +430,7 @@ class _Planner:
 
         An equal stage that is there already takes its place; its columns are the same, their names may be others.
         """
+        fragment = self._settled(fragment)
         if not isinstance(fragment, OpenMerge):
             merge = ConcatenateMerge(schema)
             fragment = OpenMerge(fragment, CollectSink(schema), merge, schema, fragment.rows, fragment.bytes)
@@ -394,6 +453,7 @@ class _Planner:
             values=branches[0].values,
             more=tuple(branches[1:]),
             clustered=fragments.clustered(fragment),
+            gathers=fragment.gathers,
         )
         used = sorted(subqueries_of(stage))
         stage = replace(stage, subqueries=tuple((number, self.subqueries[number]) for number in used))
@@ -409,7 +469,7 @@ class _Planner:
             return int(pipeline.source.values.num_rows)
         if isinstance(pipeline.source, TableSource):
             return sum(unit.rows for unit in self._units(pipeline.source))
-        return max(round(pipeline.source.fragment.rows), 0) if isinstance(pipeline.source, PendingSplit) else 0
+        return max(round(pipeline.source.rows), 0) if isinstance(pipeline.source, PendingSplit) else 0
 
     def _units(self, source: TableSource) -> list[Unit]:
         """Return a table's units that statistics do not exclude; they are looked for once, however often asked for."""
@@ -453,6 +513,13 @@ class _Planner:
         """Read only what is needed; what is to be split becomes a stage."""
         if not isinstance(source, PendingSplit):
             return _prune_source(source, needed)
+        if source.groups is not None:
+            schema, groups = source.groups.schema, source.groups
+            sink = SplitSink(source.keys, source.partitions, schema, partial=groups.sink, lists=groups.lists)
+            rows, width = groups.rows, sum(value_width(field.type) for field in schema)
+            merge = KeepPieces(schema)
+            stage = self.close(OpenMerge(source.fragment, sink, merge, schema, rows, rows * width), schema)
+            return PartitionSource(stage, schema, source.keys, whole=True, id=groups.id)
         schema = fragments.restrict(source.fragment.schema, needed | frozenset(source.keys))
         return PartitionSource(
             self._close_split(source.fragment, schema, source.keys, source.partitions), schema, source.keys
@@ -486,6 +553,8 @@ def _prune_source(source: Source, needed: frozenset[str]) -> Source:
 
 def _sink_columns(sink: Sink) -> frozenset[str]:
     """Return the columns that a sink reads."""
+    if isinstance(sink, SplitSink) and sink.partial is not None:
+        return _sink_columns(sink.partial)
     if isinstance(sink, PartialAggregateSink):
         keys = (columns_of(item.expression) for item in sink.groups)
         return frozenset().union(*keys, *map(columns_of_call, sink.aggregates))
@@ -529,6 +598,7 @@ def _title(branches: Sequence[Branch], fragment: OpenMerge) -> str:
     elif isinstance(sink, SortedRunSink):
         words.append("sort")
     elif isinstance(sink, SplitSink):
+        words += ["aggregate"] if sink.partial is not None else []
         words.append(f"split by {', '.join(sink.keys)}")
     else:
         words.append("collect" if sink.count is None else f"first {sink.count} rows")
@@ -549,6 +619,8 @@ def _input_words(branch: Branch) -> list[str]:
     for step in branch.pipeline.steps:
         if isinstance(step, FilterStep):
             words.append("filter")
+        elif isinstance(step, GroupStep):
+            words.append(f"merge groups by {', '.join(step.merge.groups)} (partitioned)")
         elif isinstance(step, ProbeStep):
             build = by_id[step.build]
             if isinstance(build, BroadcastBuild):

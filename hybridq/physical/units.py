@@ -105,6 +105,11 @@ class KeyRanges:
             high.append(statistics.maximum)
         return cls(np.array(low, np.int64), np.array(high, np.int64))
 
+    @property
+    def clustered(self) -> bool:
+        """Tell whether each unit's keys come after those of the units before it, but for one that two may share."""
+        return bool(np.all(self.low[1:] >= self.high[:-1]))
+
     def overlapping(self, low: int, high: int) -> npt.NDArray[np.bool_]:
         """Tell for each unit whether its range meets ``[low, high]``."""
         return (self.high >= low) & (self.low <= high)

@@ -15,6 +15,7 @@ from hybridq.physical.pipeline import (
     Build,
     CollectSink,
     FilterStep,
+    GroupStep,
     PartialAggregateSink,
     PartitionedBuild,
     PartitionSource,
@@ -251,6 +252,9 @@ class WorkPlanner:
                 weight = _operations(item.expression for item in step.expressions)
                 if weight:
                     items.append(Item("compute", "project", share, weight=weight))
+            elif isinstance(step, GroupStep):
+                weight = max(len(step.merge.aggregates), 1)
+                items.append(Item("compute", "aggregate_many", share, weight=weight))
             else:
                 build = builds[step.build]
                 kept = self._build(stage, build, share, items)
@@ -338,6 +342,8 @@ def type_class(data_type: pa.DataType, repeats: bool) -> str:
 
 def _sink_items(sink: Sink, flowing: float, groups: float) -> list[Item]:
     width = _width(sink.schema)
+    if isinstance(sink, SplitSink) and sink.partial is not None:
+        return _sink_items(sink.partial, flowing, groups)
     if isinstance(sink, PartialAggregateSink):
         operator = "aggregate_few" if groups <= FEW_GROUPS else "aggregate_many"
         weight = max(len(sink.aggregates), 1)

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from fakes import device, scan_stage
 
-from hybridq.dispatch.memory import WINDOW_FACTOR, check_gathered, compact, remedy, rows_that_fit
+from hybridq.dispatch.memory import WINDOW_FACTOR, check_window, compact, remedy, rows_that_fit
 from hybridq.errors import ExecutionError
 from hybridq.physical.pipeline import FinishWindow
 
@@ -47,8 +47,8 @@ def test_compact_lets_go_of_what_a_slice_keeps_alive():
 def test_windows_over_more_than_a_worker_holds_are_refused():
     stage = dataclasses.replace(scan_stage(10), finish=(FinishWindow(()),))
     worker = dataclasses.replace(device("cpu"), memory=100)
-    check_gathered(stage, 100 // WINDOW_FACTOR, [worker])
-    check_gathered(stage, 10**9, [device("cpu")])  # no limit is known
-    check_gathered(scan_stage(10), 10**9, [worker])  # no window
+    check_window(stage, 100 // WINDOW_FACTOR, [worker])
+    check_window(stage, 10**9, [device("cpu")])  # no limit is known
+    check_window(scan_stage(10), 10**9, [worker])  # no window
     with pytest.raises(ExecutionError, match="window functions need all"):
-        check_gathered(stage, 100, [device("cpu"), worker])
+        check_window(stage, 100, [device("cpu"), worker])

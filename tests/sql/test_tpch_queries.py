@@ -26,10 +26,11 @@ CHUNKINGS = {
     "seven units, joins in pieces": {"chunk_units": 7, "join_bytes": 50_000},
     "by rows": {"cpu_chunk_rows": 5_000, "gpu_chunk_rows": 13_000},
     "aligned": {"chunk_units": 3, "broadcast_bytes": 8_000},
-    "partitioned": {"chunk_units": 3, "broadcast_limit_bytes": 0},
+    "partitioned": {"chunk_units": 3, "broadcast_limit_bytes": 0, "gather_limit_bytes": 0},
     "partitioned, cut, in files": {
         "chunk_units": 5,
         "broadcast_limit_bytes": 0,
+        "gather_limit_bytes": 0,
         "partition_bytes": 60_000,
         "cpu_chunk_rows": 4_000,
         "split_memory_bytes": 1,
@@ -109,7 +110,9 @@ def shapes(explanation):
 
 @pytest.mark.slow
 @pytest.mark.scale
-@pytest.mark.parametrize("options", [{}, {"broadcast_limit_bytes": 0}], ids=["", "partitioned"])
+@pytest.mark.parametrize(
+    "options", [{}, {"broadcast_limit_bytes": 0, "gather_limit_bytes": 0}], ids=["", "partitioned"]
+)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("number", NUMBERS)
 def test_the_answer_is_duckdbs_at_scale(two_workers, number, mode, options):
