@@ -313,6 +313,8 @@ def specification(topology: Topology, scratch: str) -> tuple[dict[str, Any], dic
     from distributed import Nanny, Scheduler
     from distributed.system import MEMORY_LIMIT
 
+    from hybridq.dispatch.messages import prompt_scheduler
+
     tls: dict[str, Any] = {}
     if topology.security is not None:
         from hybridq.dispatch.connection import dask_security
@@ -326,6 +328,7 @@ def specification(topology: Topology, scratch: str) -> tuple[dict[str, Any], dic
             "port": topology.port,
             "dashboard": topology.dashboard,
             "dashboard_address": ":8787" if topology.dashboard else ":0",
+            "plugins": [prompt_scheduler()],
         },
     }
     shared = MEMORY_LIMIT * MEMORY_SHARE - sum(

@@ -10,6 +10,7 @@ from typing import Any, Protocol, cast
 
 from hybridq.dispatch.devices import RESOURCES, Device, require_devices, slots
 from hybridq.dispatch.executor import DaskExecutor, EventRouter, Executor
+from hybridq.dispatch.messages import send_promptly
 from hybridq.dispatch.roster import Roster, workers_of
 from hybridq.errors import ClusterUnreachable, DeviceUnavailable, WorkersLost
 from hybridq.placement.calibrate import ClusterMeasurements
@@ -20,9 +21,6 @@ logger = logging.getLogger(__name__)
 
 CLOSE_SECONDS = 2.0
 """Seconds that disconnecting may take."""
-
-SEND_INTERVAL = 0.001
-"""Seconds for which messages to the scheduler are collected."""
 
 MEASURE_TIMEOUT = 300.0
 """Seconds after which measuring a worker is given up."""
@@ -120,10 +118,7 @@ class Connection:
         except Exception as error:
             detail = " ".join(str(error).split())
             raise ClusterUnreachable(f"no scheduler answered at {address} within {timeout:g} s: {detail}") from error
-        # Dask holds messages back for 10 ms to send several at once; a chunk should not wait that long.
-        sender: Any = getattr(self._client, "scheduler_comm", None)
-        if hasattr(sender, "interval"):
-            sender.interval = SEND_INTERVAL
+        send_promptly(getattr(self._client, "scheduler_comm", None))
         try:
             self._roster = Roster(self._client, patience)
             require_devices(self._roster.refresh(), address, len(workers_of(self._client, patience)))

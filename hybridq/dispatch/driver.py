@@ -68,7 +68,7 @@ class Driver(FaultHandling):
                     self._switch(found)
             last = self._runs[self._last]
             check_answer(last.report.output_rows, last.output_bytes, self._config.result_bytes)
-            return self._executor.fetch(self._output(self._last), self._stop.is_set)
+            return self._fetch(self._last)
         finally:
             self._clean_up()
 
@@ -222,8 +222,15 @@ class Driver(FaultHandling):
     def _in_flight(self, kind: Kind) -> int:
         return sum(state.kind == kind for run in self._runs.values() for state in run.running.values())
 
+    def _fetch(self, stage: int) -> pa.Table:
+        """Return a stage's output: what came with its task's report, or what has to be asked for."""
+        answer = self._runs[stage].answer
+        if answer is not None:
+            return pa.ipc.open_stream(answer).read_all()
+        return self._executor.fetch(self._output(stage), self._stop.is_set)
+
     def _subquery_value(self, stage: int) -> Any:
-        return value_of(self._executor.fetch(self._output(stage), self._stop.is_set), self._runs[stage].stage.title)
+        return value_of(self._fetch(stage), self._runs[stage].stage.title)
 
     # --- merging ---------------------------------------------------------------------------------------------------
 

@@ -135,6 +135,8 @@ class StageRun:
         ``waiting`` for its dependencies, ``running`` or ``done``.
     output : str or None
         Key of the stage's output, once it is done; that of a split are its parts, which stay.
+    answer : bytes or None
+        The output in Arrow's stream format, if it is small.
     output_bytes : int
         Its size in memory.
     output_address : str
@@ -161,6 +163,7 @@ class StageRun:
     parts: list[Part] = field(default_factory=list)
     merging: dict[str, Merging] = field(default_factory=dict)
     output: str | None = None
+    answer: bytes | None = None
     output_bytes: int = 0
     output_state: ChunkState | None = None
     output_address: str = ""
@@ -289,7 +292,7 @@ class StageRun:
         progress.rows += rows
         self._record(state, event)
         if state.complete:
-            self.output, self.output_state = state.key, state
+            self.output, self.output_state, self.answer = state.key, state, event.get("answer")
             self.output_bytes, self.output_address = int(event["bytes"]), str(event.get("address", ""))
             self.report.output_rows = int(event["rows"])
             return
@@ -399,6 +402,7 @@ class StageRun:
         address = str(event.get("address", ""))
         if merging.last:
             self.output, self.output_bytes, self.output_address = key, int(event.get("bytes", 0)), address
+            self.answer = event.get("answer")
             self.report.output_rows = int(event["rows"])
         else:
             total = sum(part.source_rows for part in merging.parts)

@@ -32,6 +32,9 @@ from hybridq.engines.protocol import Engine
 from hybridq.errors import DeviceOutOfMemory, ExecutionError, HybridqError
 from hybridq.physical.pipeline import Chunk, MemoryUnits, SplitSink, Stage
 
+ANSWER_BYTES = 16 * 1024
+"""A stage's output up to this size travels with its task's report: fetching it would take longer than reading it."""
+
 SOURCE = -1
 """Stands for the chunk's source in ``ChunkTask.memory``; other values are ids of aligned build sides."""
 
@@ -190,12 +193,14 @@ def compute_chunk(
             try:
                 table = run_stage(engine, stage, chunk, inputs, clock, hot, pieces)
                 with clock.section("sink"):
-                    table = _after_pipeline(task, stage, chunk, table)
+                    table = _after_pipeline(task, engine, stage, chunk, table)
                     event |= {"outcome": "done", "rows": table.num_rows, "bytes": table.nbytes}
                     if isinstance(sink := stage.pipeline.sink, SplitSink):
                         result = _keep_pieces(task, table, sink, store, event)
                     else:
                         result = compact(table)
+                        if task.complete:
+                            event |= _small_answer(result)
             finally:
                 saved = cache.release() if cache is not None else 0
     except DeviceOutOfMemory as error:
@@ -219,7 +224,7 @@ def compute_chunk(
     return result, event
 
 
-def _after_pipeline(task: ChunkTask, stage: Stage, chunk: Chunk, table: pa.Table) -> pa.Table:
+def _after_pipeline(task: ChunkTask, engine: Engine, stage: Stage, chunk: Chunk, table: pa.Table) -> pa.Table:
     """Do what of the stage's merge can be done with one chunk's result."""
     if task.complete:
         return merge_tables(stage, [table], last=True)
@@ -227,7 +232,7 @@ def _after_pipeline(task: ChunkTask, stage: Stage, chunk: Chunk, table: pa.Table
         return table
     from hybridq.merge.private_groups import without_dropped_groups
 
-    return without_dropped_groups(stage, table, chunk.private)
+    return without_dropped_groups(stage, table, chunk.private, engine if task.kind == "gpu" else None)
 
 
 def _keep_pieces(
@@ -278,7 +283,17 @@ def compute_merge(
         "bytes": table.nbytes,
         "seconds": {"total": seconds},
     }
-    return table, event
+    return table, event | (_small_answer(table) if task.last else {})
+
+
+def _small_answer(table: pa.Table) -> dict[str, bytes]:
+    """Return a stage's output as part of its task's report, if it is small: Arrow's stream format."""
+    if table.nbytes > ANSWER_BYTES:
+        return {}
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return {"answer": sink.getvalue().to_pybytes()}
 
 
 @lru_cache(maxsize=64)

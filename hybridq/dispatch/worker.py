@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from hybridq.dispatch.messages import send_promptly
 from hybridq.engines.protocol import BuildSide, Engine
 from hybridq.errors import ConfigurationError, DeviceUnavailable
 
@@ -25,6 +26,7 @@ def dask_setup(worker: Any) -> None:
     import hybridq.engines.cpu  # noqa: F401 -- here, so that the first task need not wait for them
 
     prepare_process()
+    send_promptly(getattr(worker, "batched_stream", None))
     from hybridq.dispatch.main_memory import main_memory, start_account
 
     start_account(worker)

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from hybridq.engines.cpu import CpuEngine
-from hybridq.engines.protocol import Frame
+from hybridq.engines.protocol import Engine, Frame
 from hybridq.physical.pipeline import FilterStep, FinishLimit, FinishStep, FinishWindow, ProjectStep
 from hybridq.types import Field, Schema
 
 
-def finish(steps: Sequence[FinishStep], table: pa.Table) -> pa.Table:
+def finish(steps: Sequence[FinishStep], table: pa.Table, engine: Engine | None = None) -> pa.Table:
     """Apply finishing steps to merged rows, in order.
 
     Parameters
@@ -20,10 +20,12 @@ def finish(steps: Sequence[FinishStep], table: pa.Table) -> pa.Table:
     steps : sequence of FinishStep
     table : pyarrow.Table
         All merged rows.
+    engine : Engine, optional
+        What computes; by default the CPU.
     """
     if not steps:
         return table
-    engine = CpuEngine()
+    engine = engine or CpuEngine()
     schema: Schema = tuple(Field(field.name, field.type) for field in table.schema)
     frame: Frame = engine.from_arrow(table)
     for step, following in zip(steps, (*steps[1:], None), strict=True):
@@ -33,6 +35,8 @@ def finish(steps: Sequence[FinishStep], table: pa.Table) -> pa.Table:
             frame = engine.project(frame, step.expressions)
             schema = tuple(Field(item.name, item.expression.type) for item in step.expressions)
         elif isinstance(step, FinishWindow):
+            if not isinstance(engine, CpuEngine):
+                raise TypeError("window functions are the CPU engine's")
             frame = engine.window(frame, step.calls)
             schema += tuple(Field(call.name, call.type) for call in step.calls)
         elif isinstance(step, FinishLimit):

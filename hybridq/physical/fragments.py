@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from hybridq.physical.pipeline import (
     Clustered,
     FilterStep,
+    FinishLimit,
+    FinishSort,
     FinishStep,
     GroupStep,
     Merge,
@@ -308,8 +310,8 @@ def field_of(schema: Schema, name: str) -> Field:
 
 
 def clustered(fragment: OpenMerge) -> Clustered | None:
-    """Return the group key by which a table's chunks may be told apart, where a condition on groups follows."""
-    if not fragment.finish or not isinstance(fragment.finish[0], FilterStep):
+    """Return the group key by which a table's chunks may be told apart, where groups are dropped after the merge."""
+    if not _drops_groups(fragment.finish):
         return None
     return table_key(fragment)
 
@@ -324,6 +326,13 @@ def table_key(fragment: OpenMerge) -> Clustered | None:
         if column is not None and is_integer(item.expression.type):
             return Clustered(item.name, column)
     return None
+
+
+def _drops_groups(finish: Sequence[FinishStep]) -> bool:
+    """Tell whether HAVING follows a merge, or ORDER BY with LIMIT."""
+    first, second = (*finish, None, None)[:2]
+    limited = isinstance(first, FinishSort) and isinstance(second, FinishLimit) and second.count is not None
+    return isinstance(first, FilterStep) or limited
 
 
 def append(fragment: Fragment, step: FilterStep | ProjectStep) -> None:

@@ -55,6 +55,10 @@ def session(file: Path) -> Iterator[Session]:
         "select shuffled, sum(v) as s from t group by shuffled having sum(v) > 40",
         "select k, sum(v) as s from t group by k having sum(v) > (select avg(v) * 12 from t)",
         "select k, sum(v) as s from t where v > 3 group by k having sum(v) > 1000",
+        "select k, sum(v) as s from t group by k order by s desc, k limit 7",
+        "select k, avg(v) as a, count(*) n from t group by k order by a, n desc, k desc nulls first limit 3 offset 2",
+        "select k, min(v) as m from t group by k having count(*) > 9 order by m desc, k limit 4",
+        "select sum(v) + 1 as s from t group by k order by k desc nulls last limit 5",
     ],
 )
 @pytest.mark.parametrize("mode", ["cpu", "gpu", "cop"])
@@ -67,16 +71,20 @@ def test_the_answer_is_duckdbs(session: Session, file: Path, sql: str, mode: str
     assert_same_answer(answer, expected)
 
 
-def test_few_groups_are_left_to_merge(session: Session) -> None:
-    sql = "select k from t group by k having sum(v) > 1000"
+@pytest.mark.parametrize(("sql", "most"), [
+    # At most the first and the last key, which the neighbours may have too, and NULL.
+    ("select k from t group by k having sum(v) > 1000", 3),
+    ("select k from t group by k order by sum(v) limit 1 offset 1", 5),
+    ("select k from t group by k having sum(v) < 1000 order by sum(v) limit 1", 4),
+])  # fmt: skip
+def test_few_groups_are_left_to_merge(session: Session, sql: str, most: int) -> None:
     (stage,) = session.sql(sql)._physical.stages
     source = ChunkSource(stage, session._catalog, Config(chunk_units=2))
     while (chunk := source.take(1)) is not None:
         task = ChunkTask("q", "t", "k", pickle.dumps(stage), chunk, "cpu", False)
         table, _ = compute_chunk(task, CpuEngine(), [], PieceStore(), no_pieces)
         assert isinstance(table, pa.Table)
-        # At most the first and the last key, which the neighbours may have too, and NULL.
-        assert table.num_rows <= 3
+        assert table.num_rows <= most
         for half in source.halve(chunk) or ():
             assert half.private is not None
             assert half.private != chunk.private
