@@ -11,7 +11,7 @@ from typing import Any
 from hybridq.errors import ConfigurationError
 
 MAY_BE_ZERO = frozenset(
-    {"chunk_units", "broadcast_limit_bytes", "gather_limit_bytes", "split_memory_bytes", "result_bytes"}
+    {"chunk_units", "broadcast_limit_bytes", "gather_limit_bytes", "split_memory_bytes", "result_bytes", "read_ahead"}
 )
 """Settings for which zero has a meaning of its own."""
 
@@ -30,6 +30,8 @@ class Config:
         Units in every chunk, whatever the device; 0: by rows.
     window : int
         Chunks kept in flight for each slot (thread) of a device; very short chunks are queued deeper.
+    read_ahead : int
+        Chunks of a stage that GPUs read, when they have nothing else to do, while the stages before it still run.
     broadcast_bytes : int
         Estimated size up to which a build side is broadcast without looking for another way.
     broadcast_limit_bytes : int
@@ -57,6 +59,7 @@ class Config:
     gpu_chunk_rows: int = 48_000_000
     chunk_units: int = 0
     window: int = 2
+    read_ahead: int = 4
     broadcast_bytes: int = 64 * 2**20
     broadcast_limit_bytes: int = 1024 * 2**20
     gather_limit_bytes: int = 256 * 2**20

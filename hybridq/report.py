@@ -93,6 +93,10 @@ class ModePrediction:
     cpu_slots: int = 0
 
 
+READ_AHEAD = "read ahead"
+"""What a ``Span`` is called that reads for a chunk before it can run."""
+
+
 @dataclass(slots=True)
 class Span:
     """A task: what it was, where and when.
@@ -100,7 +104,7 @@ class Span:
     Attributes
     ----------
     what : str
-        ``chunk`` or ``merge``.
+        ``chunk``, ``merge``, or ``read ahead``: what a chunk reads, read before it could run.
     number : int
         Of the chunk.
     worker, kind : str

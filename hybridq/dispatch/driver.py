@@ -11,6 +11,7 @@ import queue
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from hybridq.dispatch.memory import check_answer, check_window, rows_that_fit
 from hybridq.dispatch.pieces import PROBING, PieceList
 from hybridq.dispatch.progress import KindProgress, Progress
 from hybridq.dispatch.recovery import TooLarge, check_broadcast, check_gathered, unneeded
-from hybridq.dispatch.stage_run import StageRun
+from hybridq.dispatch.stage_run import ChunkState, StageRun
 from hybridq.dispatch.tasks import MergeTask
 from hybridq.errors import ExecutionError, QueryCancelled
 from hybridq.physical.binding import value_of
@@ -30,6 +31,9 @@ from hybridq.topology import Kind
 
 POLL_SECONDS = 0.5
 """How often the driver looks which workers are there, and whether something is overdue."""
+
+READ_AHEAD_PRIORITY = -1_000_000
+"""What is read ahead comes after everything that can run."""
 
 MERGE_PRIORITY = 1000
 """Merges go before chunks: they free memory."""
@@ -154,6 +158,18 @@ class Driver(FaultHandling):
                     self._stage_done(run)
                 else:
                     self._merge(run, last=True)
+        self._read_ahead()
+
+    def _read_ahead(self) -> None:
+        """Let GPUs read, when nothing is left to do for them, what stages will need that wait for others."""
+        for run in self._runs.values():
+            before = [self._runs[number] for number in run.stage.dependencies]
+            if not run.may_read_ahead or any(each.status == "waiting" and not each.ahead for each in before):
+                continue
+            while item := run.take_ahead(self._catalog, self._config, partial(self._fitting, run, "gpu")):
+                state = ChunkState(item.chunk, "gpu", item.ahead, complete=False)
+                task, _ = run.task(state, self._query, self._executor.topic)
+                self._executor.read_ahead(replace(task, hot=self._hot), "gpu", READ_AHEAD_PRIORITY - run.stage.id)
 
     def _share_inputs(self, run: StageRun) -> None:
         """Copy build sides to the devices that will probe them, where there will be several chunks to run."""
@@ -172,7 +188,7 @@ class Driver(FaultHandling):
         for item in list(run.waiting):
             if self._in_flight(item.kind) < max(run.policy.window(item.kind, self._config.window), 1):
                 run.waiting.remove(item)
-                self._submit(run, item.chunk, item.kind)
+                self._submit(run, item.chunk, item.kind, item.ahead)
         if run.exhausted or run.source is None:
             return
         took = True
@@ -197,15 +213,18 @@ class Driver(FaultHandling):
         fitting = rows_that_fit(self._devices, run.bytes_per_row, kind)
         return rows if fitting is None else min(rows, fitting)
 
-    def _submit(self, run: StageRun, chunk: Chunk, kind: Kind) -> None:
+    def _submit(self, run: StageRun, chunk: Chunk, kind: Kind, ahead: str = "") -> None:
         state = run.register(chunk, kind)
         if chunk.rows:
             run.bytes_per_row = chunk.decoded_bytes / chunk.rows
         task, tables = run.task(state, self._query, self._executor.topic)
         inputs = [self._output(stage) for stage in run.stage.branch(chunk.branch).inputs]
+        if ahead:
+            inputs.append(ahead)
         task = replace(
-            task, hot=self._hot, pieces=self._piece_lists(run, chunk), split_memory=self._config.split_memory_bytes
-        )
+            task, hot=self._hot, pieces=self._piece_lists(run, chunk), split_memory=self._config.split_memory_bytes,
+            ahead=bool(ahead),
+        )  # fmt: skip
         self._executor.run_chunk(task, tables, inputs, kind, -run.stage.id)
 
     def _piece_lists(self, run: StageRun, chunk: Chunk) -> tuple[PieceList, ...]:
@@ -296,9 +315,11 @@ class Driver(FaultHandling):
             state = run.running[key]
             state.event = event
             run.done(state)
+            self._executor.release(run.no_longer_ahead(state.chunk))
             self._check_sizes(run)
             self._stop_early(run)
         else:
+            self._executor.release(run.no_longer_ahead(run.running[key].chunk))
             self._handle_out_of_memory(run, run.running[key], event)
         if run.output is not None:
             self._stage_done(run)

@@ -85,6 +85,7 @@ def run_stage(
     clock: Clock,
     hot: Mapping[str, frozenset[str]] | None = None,
     pieces: PieceReader | None = None,
+    source: Frame | None = None,
 ) -> pa.Table:
     """Run a stage's pipeline on one chunk.
 
@@ -104,6 +105,8 @@ def run_stage(
         Columns of tables that are to stay on the device.
     pieces : PieceReader, optional
         Reads partitions; only where the stage does.
+    source : Frame, optional
+        What ``read_source`` gave for the chunk, if it has been read already.
 
     Returns
     -------
@@ -128,13 +131,34 @@ def run_stage(
             builds[build.id] = engine.build(frame, build.keys)
     partials = []
     inputs = {**inputs, **partitions}  # the probing side is all that is left of them
-    for frame in _flow(engine, stage.pipeline, chunk.source, inputs, builds, clock, hot or {}):
+    if source is None:
+        frames_out = _flow(engine, stage.pipeline, chunk.source, inputs, builds, clock, hot or {})
+    else:
+        frames_out = _steps(engine, stage.pipeline.steps, source, builds, clock)
+        del source
+    for frame in frames_out:
         with clock.section("sink"):
             partials.append(_sink(engine, stage.pipeline.sink, frame))
     if len(partials) == 1:
         return partials[0]
     with clock.section("sink"):
         return merge_tables(stage, partials, last=False)
+
+
+def read_source(
+    engine: Engine, stage: Stage, chunk: Chunk, clock: Clock, hot: Mapping[str, frozenset[str]] | None = None
+) -> Frame:
+    """Read what a chunk of a table's row groups begins with.
+
+    Parameters
+    ----------
+    engine, stage, chunk, clock, hot
+        As for ``run_stage``.
+    """
+    if not isinstance(stage.pipeline.source, TableSource):
+        raise TypeError("only a table is read ahead")
+    with clock.section("read"):
+        return _read(engine, stage.pipeline.source, chunk.source, hot or {}, clock)
 
 
 def _in_order(builds: tuple[Build, ...]) -> list[Build]:

@@ -21,7 +21,7 @@ from hybridq.dispatch.asking import tell
 from hybridq.dispatch.devices import RESOURCES, Device
 from hybridq.dispatch.memory import compact
 from hybridq.dispatch.roster import Roster
-from hybridq.dispatch.tasks import ChunkTask, MergeTask, merge_parts, run_chunk
+from hybridq.dispatch.tasks import ChunkTask, MergeTask, merge_parts, read_ahead, run_chunk
 from hybridq.errors import ClusterUnreachable, HybridqError, QueryCancelled, WorkersLost
 from hybridq.topology import Kind
 
@@ -93,6 +93,9 @@ class Executor(Protocol):
         self, task: ChunkTask, memory: Sequence[pa.Table], inputs: Sequence[str], kind: Kind, priority: int
     ) -> None:
         """Start a chunk on some device of a kind; ``inputs`` are keys of earlier tasks."""
+
+    def read_ahead(self, task: ChunkTask, kind: Kind, priority: int) -> None:
+        """Start to read what a chunk will need, on some device of a kind."""
 
     def merge(self, task: MergeTask, parts: Sequence[str], kind: Kind, priority: int) -> None:
         """Start a merge of earlier tasks' values."""
@@ -177,6 +180,10 @@ class DaskExecutor:
         tables = [self._handed_over(task.key, table) for table in memory]
         tables += [self._input(key) for key in inputs]
         self._submit(run_chunk, task.key, [task, *tables], kind, priority)
+
+    def read_ahead(self, task: ChunkTask, kind: Kind, priority: int) -> None:
+        """Start to read what a chunk will need, on some device of a kind."""
+        self._submit(read_ahead, task.key, [task], kind, priority)
 
     def merge(self, task: MergeTask, parts: Sequence[str], kind: Kind, priority: int) -> None:
         """Start a merge of earlier tasks' values."""

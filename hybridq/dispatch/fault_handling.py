@@ -14,7 +14,7 @@ from hybridq.dispatch.executor import Failed
 from hybridq.dispatch.memory import GIVE_UP_AFTER, remedy
 from hybridq.dispatch.query_run import QueryRun
 from hybridq.dispatch.recovery import lost_output, lost_parts, to_restart
-from hybridq.dispatch.stage_run import ChunkState, Part, StageRun, source_rows
+from hybridq.dispatch.stage_run import ChunkState, Part, StageRun, Waiting, source_rows
 from hybridq.errors import DeviceOutOfMemory, ExecutionError, HybridqError, PiecesLost, Unsupported, WorkersLost
 from hybridq.physical.pipeline import BroadcastBuild, Chunk
 from hybridq.placement.modes import Decision
@@ -100,6 +100,7 @@ class FaultHandling(QueryRun):
         self._executor.release([key])
         state = run.running.pop(key, None)
         if state is not None:
+            self._executor.cancel(run.no_longer_ahead(state.chunk))
             run.again(state.chunk, state.kind)
         elif key in run.merging:
             run.lost_merges += 1
@@ -167,7 +168,7 @@ class FaultHandling(QueryRun):
         run.running.pop(state.key, None)
         self._finished.pop(state.key, None)
         self._events.pop(state.key, None)
-        self._executor.cancel([state.key])
+        self._executor.cancel([state.key, *run.no_longer_ahead(state.chunk)])
         run.fell_back(state.chunk, cause, "moved to the CPU")
         run.again(state.chunk, "cpu")
 
@@ -223,6 +224,15 @@ class FaultHandling(QueryRun):
                     self._move_to_cpu(run, part.state, cause)
             for state in [state for state in run.running.values() if state.kind == "gpu"]:
                 self._move_to_cpu(run, state, cause)
+            self._queue_for_cpu(run)
+
+    def _queue_for_cpu(self, run: StageRun) -> None:
+        """Cut chunks that wait for a GPU into chunks for the CPU."""
+        for item in [item for item in run.waiting if item.kind == "gpu"]:
+            run.waiting.remove(item)
+            self._executor.cancel(run.no_longer_ahead(item.chunk))
+            run.waiting += [Waiting(piece, "cpu", item.attempt) for piece in self._pieces(run, item.chunk)]
+        run.waiting.sort(key=lambda item: item.chunk.order)
 
     def _redo_if_lost(self, run: StageRun, there: set[str]) -> None:
         """Run a whole stage again, on the CPU, whose output is lost while another stage still needs it."""

@@ -9,7 +9,7 @@ import bisect
 import itertools
 import pickle
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -38,7 +38,7 @@ from hybridq.physical.pipeline import (
 from hybridq.physical.units import ChunkSource
 from hybridq.placement.cost import PullPolicy
 from hybridq.placement.modes import Decision
-from hybridq.report import MOST_SPANS, DeviceReport, Fallback, Span, StageReport
+from hybridq.report import MOST_SPANS, READ_AHEAD, DeviceReport, Fallback, Span, StageReport
 from hybridq.topology import Kind
 
 MERGE_EVERY = 32
@@ -66,6 +66,8 @@ class ChunkState:
         When a worker has begun with it, as far as can be told from when others have finished; 0: it is queued.
     serial : int
         Of its task among those of the stage.
+    ahead : str
+        Key of the task that reads ahead for it, if there is one.
     """
 
     chunk: Chunk
@@ -75,15 +77,17 @@ class ChunkState:
     event: Mapping[str, Any] | None = None
     began: float = 0.0
     serial: int = 0
+    ahead: str = ""
 
 
 @dataclass(slots=True)
 class Waiting:
-    """A chunk that has to be handed out again."""
+    """A chunk that has to be handed out, again or after what it reads has been read ahead (by the task ``ahead``)."""
 
     chunk: Chunk
     kind: Kind
     attempt: int
+    ahead: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +147,8 @@ class StageRun:
         The worker that made the output.
     released : bool
         The output is not on the cluster any more: nobody needed it.
+    ahead : dict of int to str
+        By chunk, the key of the task that reads, or has read, ahead for it.
     breadth : float
         Rows that a chunk reads for each row of its source: more than one where build sides are aligned.
     origin : float
@@ -176,6 +182,7 @@ class StageRun:
     bytes_per_row: float | None = None
     breadth: float = 1.0
     attempts: dict[int, int] = field(default_factory=dict)
+    ahead: dict[int, str] = field(default_factory=dict)
     serial: Any = field(default_factory=itertools.count)
     origin: float = field(default_factory=time.perf_counter)
 
@@ -191,7 +198,14 @@ class StageRun:
         splits : mapping of int to sequence of SplitChunk
             The pieces of the splits that it reads.
         """
-        self.stage = bind(self.stage, values)
+        if self.source is None:
+            self.stage = bind(self.stage, values)
+            self._prepare(catalog, config, splits)
+        self.status = "running"
+        self.started = time.perf_counter()
+        self.report.started_s = self.started - self.origin
+
+    def _prepare(self, catalog: Catalog, config: Config, splits: Splits) -> None:
         self.source = chunk_source(self.stage, catalog, config, splits)
         self.bytes_per_row = self.source.bytes_per_row
         self.breadth = self.source.breadth
@@ -199,9 +213,49 @@ class StageRun:
         # A constant table travels in its chunk, not in every task.
         more = tuple(replace(branch, values=None) for branch in self.stage.more)
         self.blob = pickle.dumps(replace(self.stage, values=None, more=more))
-        self.status = "running"
-        self.started = time.perf_counter()
-        self.report.started_s = self.started - self.origin
+
+    # --- reading ahead ---------------------------------------------------------------------------------------------
+
+    @property
+    def may_read_ahead(self) -> bool:
+        """Tell whether GPUs can read for this stage while it waits: files' row groups, whatever other stages give."""
+        stage = self.stage
+        gpus = "gpu" in self.policy.active and (self.policy.active == ("gpu",) or self.policy.measured)
+        plain = not (stage.more or stage.subqueries or stage.split_inputs or stage.early_stop)
+        source = isinstance(stage.pipeline.source, TableSource) and stage.values is None
+        return self.status == "waiting" and gpus and plain and source
+
+    def take_ahead(self, catalog: Catalog, config: Config, fitting: Callable[[int], int]) -> Waiting | None:
+        """Return the next chunk to be read ahead, which will be handed out once the stage starts; ``None``: no more.
+
+        Parameters
+        ----------
+        catalog : Catalog
+        config : Config
+        fitting : callable
+            Bounds a chunk's rows by a GPU's memory.
+        """
+        if len(self.waiting) >= config.read_ahead:
+            return None
+        if self.source is None:
+            self._prepare(catalog, config, {})
+        source = self.source
+        if not isinstance(source, ChunkSource) or source.exhausted or not source.in_files:
+            return None
+        taken = sum(source_rows(item.chunk) for item in self.waiting)
+        rows = self.policy.rows_for("gpu", self.untaken_rows, {"gpu": taken})
+        chunk = None if rows is None else source.take(fitting(int(rows * self.breadth)), largest=True)
+        if chunk is None:
+            return None
+        item = Waiting(chunk, "gpu", 0, f"hybridq_ahead-{self.prefix}-{chunk.id}")
+        self.waiting.append(item)
+        self.ahead[chunk.id] = item.ahead
+        return item
+
+    def no_longer_ahead(self, chunk: Chunk) -> list[str]:
+        """Forget that a chunk was read ahead; return the key of the task that did, if there is one."""
+        key = self.ahead.pop(chunk.id, None)
+        return [] if key is None else [key]
 
     # --- handing out -----------------------------------------------------------------------------------------------
 
@@ -345,6 +399,12 @@ class StageRun:
         total = seconds.pop("total")
         ended = event.get("received", time.perf_counter()) - self.origin
         worker = str(event.get("device", kind))
+        ahead = event.get("ahead")
+        if ahead is not None:
+            total, seconds["read"] = total - ahead["seconds"], seconds["read"] - ahead["seconds"]
+            begun = max(ended - total - ahead["before"] - ahead["seconds"], 0.0)
+            read = {"read": ahead["seconds"]}
+            self.report.spans.append(Span(READ_AHEAD, number, worker, kind, rows, begun, ahead["seconds"], read))
         self.report.spans.append(Span(what, number, worker, kind, rows, max(ended - total, 0.0), total, seconds))
 
     def fell_back(self, chunk: Chunk, cause: str, action: str) -> None:
@@ -469,7 +529,7 @@ class StageRun:
 
     def all_keys(self) -> list[str]:
         """Return the keys of all tasks that this stage has on the cluster."""
-        found = [*self.running, *self.merging, *(part.key for part in self.parts)]
+        found = [*self.running, *self.merging, *self.ahead.values(), *(part.key for part in self.parts)]
         found += [part.key for merging in self.merging.values() for part in merging.parts]
         return [*found, self.output] if self.output is not None else found
 

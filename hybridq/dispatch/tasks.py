@@ -7,6 +7,7 @@ task has finished.
 
 from __future__ import annotations
 
+import logging
 import pickle
 import time
 from collections.abc import Sequence
@@ -20,11 +21,12 @@ import pyarrow as pa
 
 from hybridq.config import HotColumns
 from hybridq.dispatch.exchange import exchange_of_this_worker
-from hybridq.dispatch.execution import Clock, run_stage
+from hybridq.dispatch.execution import Clock, read_source, run_stage
 from hybridq.dispatch.main_memory import MainMemory, main_memory
 from hybridq.dispatch.memory import MERGE_FACTOR, check_chunk, compact, footprint, host_footprint
 from hybridq.dispatch.merging import merge_tables
 from hybridq.dispatch.pieces import Fetch, PieceList, PieceReader, PieceStore, split_pieces
+from hybridq.dispatch.read_ahead import ReadAhead
 from hybridq.dispatch.worker import engine_for_worker
 from hybridq.engines.account import DeviceAccount, Watch
 from hybridq.engines.cache import ColumnCache
@@ -32,8 +34,13 @@ from hybridq.engines.protocol import Engine
 from hybridq.errors import DeviceOutOfMemory, ExecutionError, HybridqError
 from hybridq.physical.pipeline import Chunk, MemoryUnits, SplitSink, Stage
 
+logger = logging.getLogger(__name__)
+
 ANSWER_BYTES = 16 * 1024
 """A stage's output up to this size travels with its task's report: fetching it would take longer than reading it."""
+
+READ_AHEAD_SHARE = 0.5
+"""Share of a device's memory up to which it is filled by reading ahead."""
 
 SOURCE = -1
 """Stands for the chunk's source in ``ChunkTask.memory``; other values are ids of aligned build sides."""
@@ -69,6 +76,8 @@ class ChunkTask:
         Where the partitions are that the chunk reads.
     split_memory : int
         Bytes that the pieces of splits may take in the worker's memory; 0: what the worker finds right.
+    ahead : bool
+        What it reads was read ahead: that is the last argument.
     """
 
     query: str
@@ -83,6 +92,7 @@ class ChunkTask:
     hot: HotColumns | None = None
     pieces: tuple[PieceList, ...] = ()
     split_memory: int = 0
+    ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +135,8 @@ if TYPE_CHECKING:
     ChunkValue: TypeAlias = pa.Table | OutOfMemory | PiecesKept
 
 
-def run_chunk(task: ChunkTask, *tables: pa.Table) -> ChunkValue:
-    """Run one chunk on this worker's engine.
+def run_chunk(task: ChunkTask, *arguments: Any) -> ChunkValue:
+    """Run one chunk on this worker's engine; the arguments are tables, and what was read ahead.
 
     Returns
     -------
@@ -134,7 +144,10 @@ def run_chunk(task: ChunkTask, *tables: pa.Table) -> ChunkValue:
         The partial result, or the stage's output if the task says that it is ``complete``.
     """
     exchange = exchange_of_this_worker()
-    result, event = compute_chunk(task, engine_for_worker(task.kind), tables, *exchange, host=main_memory())
+    tables, ahead = (arguments[:-1], arguments[-1]) if task.ahead else (arguments, None)
+    result, event = compute_chunk(
+        task, engine_for_worker(task.kind), tables, *exchange, host=main_memory(), ahead=ahead
+    )
     _report(task.topic, task.query, task.key, event)
     return result
 
@@ -146,6 +159,7 @@ def compute_chunk(
     store: PieceStore,
     fetch: Fetch,
     host: MainMemory | None = None,
+    ahead: ReadAhead | None = None,
 ) -> tuple[ChunkValue, dict[str, Any]]:
     """Run one chunk on an engine, wherever this is called.
 
@@ -161,6 +175,8 @@ def compute_chunk(
         Gets them from elsewhere.
     host : MainMemory or None
         The process's main memory, which the chunk is to be admitted to.
+    ahead : ReadAhead or None
+        What it reads, if that was read before.
 
     Returns
     -------
@@ -179,6 +195,7 @@ def compute_chunk(
     clock = Clock()
     watch, main = Watch(), Watch()
     saved = 0
+    read_before = 0.0
     event: dict[str, Any] = {"what": "chunk", "kind": task.kind, "engine": engine.name}
     result: ChunkValue
     pieces = PieceReader(store, fetch, {each.reader: each for each in task.pieces}) if task.pieces else None
@@ -190,8 +207,13 @@ def compute_chunk(
             if account is not None:
                 watch = admitted.enter_context(account.admitted(footprint(chunk)))
             start = time.perf_counter()
+            source = None if ahead is None else ahead.take()
+            if ahead is not None and source is not None:
+                read_before = ahead.seconds
+                event["ahead"] = {"seconds": read_before, "before": start - ahead.ended}
+                clock.read_again += ahead.read_again
             try:
-                table = run_stage(engine, stage, chunk, inputs, clock, hot, pieces)
+                table = run_stage(engine, stage, chunk, inputs, clock, hot, pieces, source)
                 with clock.section("sink"):
                     table = _after_pipeline(task, engine, stage, chunk, table)
                     event |= {"outcome": "done", "rows": table.num_rows, "bytes": table.nbytes}
@@ -216,7 +238,8 @@ def compute_chunk(
         event |= {"message": result.message, "section": clock.current}
     event["bytes_read"] = max(chunk.bytes - saved, 0)
     event["read_again"] = clock.read_again
-    event["seconds"] = {**clock.seconds, "total": time.perf_counter() - start}
+    clock.seconds["read"] += read_before
+    event["seconds"] = {**clock.seconds, "total": time.perf_counter() - start + read_before}
     event["seconds"]["wait"] = start - asked
     event |= {"peak_bytes": watch.peak, "predicted_bytes": watch.predicted}
     event |= {"worker_peak_bytes": main.peak, "worker_predicted_bytes": main.predicted}
@@ -253,6 +276,46 @@ def merge_parts(task: MergeTask, *parts: pa.Table) -> pa.Table:
     event |= {"worker_peak_bytes": watch.peak, "worker_predicted_bytes": watch.predicted}
     _report(task.topic, task.query, task.key, event)
     return table
+
+
+def read_ahead(task: ChunkTask) -> ReadAhead:
+    """Read what a chunk will need, on this worker's engine, if there is plenty of memory now."""
+    return compute_read_ahead(task, engine_for_worker(task.kind), main_memory())
+
+
+def compute_read_ahead(task: ChunkTask, engine: Engine, host: MainMemory | None = None) -> ReadAhead:
+    """Read what a chunk will need on an engine, wherever this is called.
+
+    Returns
+    -------
+    ReadAhead
+        Empty where memory is short or the files cannot be read: the chunk will read them again, and say what is wrong.
+    """
+    stage = load_stage(task.stage).branch(task.chunk.branch)
+    account: DeviceAccount | None = getattr(engine, "memory", None)
+    cache: ColumnCache[Any] | None = getattr(engine, "cache", None)
+    wanted = footprint(task.chunk)
+    if account is not None and account.promised + wanted > account.limit * READ_AHEAD_SHARE:
+        return ReadAhead()
+    clock = Clock()
+    hot = task.hot.columns if task.hot is not None and cache is not None else {}
+    try:
+        with ExitStack() as admitted:
+            if host is not None:
+                check_chunk(host, task.chunk)
+                admitted.enter_context(host.admitted(host_footprint(task.chunk, (), engine.name == "gpu")))
+            if account is not None:
+                admitted.enter_context(account.admitted(wanted))
+            try:
+                frame = read_source(engine, stage, task.chunk, clock, hot)
+                engine.settle()
+            finally:
+                if cache is not None:
+                    cache.release()
+            return ReadAhead(frame, clock.seconds["read"], clock.read_again)
+    except Exception as error:  # whatever it is: the chunk meets it as well, and can do something about it
+        logger.info("%s was not read ahead: %r", task.key, error)
+        return ReadAhead()
 
 
 def compute_merge(

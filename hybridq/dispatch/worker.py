@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from hybridq.dispatch.messages import send_promptly
+from hybridq.dispatch.read_ahead import READ_AHEAD
 from hybridq.engines.protocol import BuildSide, Engine
 from hybridq.errors import ConfigurationError, DeviceUnavailable
 
@@ -72,6 +73,7 @@ def engine_for_worker(kind: str) -> Engine:
         limit = int(os.environ.get("HYBRIDQ_DEVICE_MEMORY") or 2 * 2**30)
         simulated = SimulatedGpuEngine(limit, speed)
         simulated.memory.keeps(lambda: BUILD_SIDES.nbytes)
+        simulated.memory.keeps(lambda: READ_AHEAD.nbytes, READ_AHEAD.evict)
         return simulated
     if name == "cuda":
         return _gpu_engine(os.environ.get("HYBRIDQ_DEVICE_MEMORY"))
@@ -89,6 +91,7 @@ def _gpu_engine(memory: str | None) -> Engine:
         ) from error
     account = start_device(int(memory)) if memory else start_device()
     account.keeps(lambda: BUILD_SIDES.nbytes)
+    account.keeps(lambda: READ_AHEAD.nbytes, READ_AHEAD.evict)
     return GpuEngine(account)
 
 

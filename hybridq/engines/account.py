@@ -79,6 +79,11 @@ class DeviceAccount(ABC):
         """Return the bytes that stay allocated from chunk to chunk: build sides and cached columns."""
         return sum(size() for size in self._kept)
 
+    @property
+    def promised(self) -> int:
+        """Return the bytes that chunks were admitted with, and those kept from chunk to chunk."""
+        return self._admitted + self.kept
+
     def keeps(self, size: Callable[[], int], evict: Evict | None = None) -> None:
         """Name something that stays allocated from chunk to chunk, and how it can be made smaller."""
         self._kept.append(size)

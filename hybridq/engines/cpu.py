@@ -43,6 +43,9 @@ class CpuEngine:
     def read(self, request: ReadRequest) -> Frame:
         return read_frame(request)
 
+    def settle(self) -> None:
+        pass  # every operator is done when it returns
+
     def from_arrow(self, table: pa.Table) -> Frame:
         found = {name: columns.from_arrow(table.column(index)) for index, name in enumerate(table.column_names)}
         return CpuFrame(found, table.num_rows)

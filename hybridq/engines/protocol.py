@@ -115,6 +115,9 @@ class Engine(Protocol):
             A file is missing, truncated or not what the catalog saw; the message names it.
         """
 
+    def settle(self) -> None:
+        """Wait until all that this thread has asked of the device is done: other threads may use its frames then."""
+
     def from_arrow(self, table: pa.Table) -> Frame:
         """Take over an Arrow table."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -228,6 +229,11 @@ class ChunkSource:
         return self._next >= len(self._units) and not self._pending_whole
 
     @property
+    def in_files(self) -> bool:
+        """Tell whether there are units, all of files."""
+        return bool(self._units) and all(isinstance(unit, ParquetUnit) for unit in self._units)
+
+    @property
     def bytes_per_row(self) -> float | None:
         """Return the bytes of a row once it is decoded, as the first unit has them; ``None`` where there are no units.
 
@@ -271,12 +277,11 @@ class ChunkSource:
         if self._chunk_units:
             end = min(start + self._chunk_units, len(self._units))
         else:
-            size = self._rows_of(start, end)
-            while end < len(self._units):
-                larger = self._rows_of(start, end + 1)
-                if larger - rows > rows - size:
-                    break
-                size, end = larger, end + 1
+            # More units never have fewer rows.
+            ends = range(start + 1, len(self._units) + 1)
+            end = ends[min(bisect.bisect_left(ends, rows, key=lambda stop: self._rows_of(start, stop)), len(ends) - 1)]
+            if end > start + 1 and self._rows_of(start, end) - rows > rows - self._rows_of(start, end - 1):
+                end -= 1
         self._next = end
         chunk_id = next(self._ids)
         return self._make(chunk_id, (chunk_id,), list(range(start, end)))

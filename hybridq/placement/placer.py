@@ -22,7 +22,7 @@ from hybridq.placement.learned import MOST_MODELS, Learned, fingerprint
 from hybridq.placement.predict import CostModel, Resources, StagePrediction
 from hybridq.placement.profile import Profile
 from hybridq.placement.work import Tables, works
-from hybridq.report import Report
+from hybridq.report import READ_AHEAD, Report
 from hybridq.topology import Kind, available_cores
 
 PROBE_EVERY = 10
@@ -133,6 +133,7 @@ class Placer:
                 if stage is None:
                     continue
                 pipeline = pipelines[stage.id]
+                ahead = {span.number: span.seconds for span in entry.spans if span.what == READ_AHEAD}
                 kinds = {span.kind for span in entry.spans if span.what == "chunk"}
                 self._runs[pipeline] = 0 if len(kinds) > 1 else self._runs.get(pipeline, 0) + 1
                 while len(self._runs) > MOST_MODELS:
@@ -145,7 +146,7 @@ class Placer:
                         continue
                     rows = span.rows or _input_rows(stage, report)
                     kind: Kind = "gpu" if span.kind == "gpu" else "cpu"
-                    self._learned.observe(pipeline, kind, rows, span.seconds)
+                    self._learned.observe(pipeline, kind, rows, span.seconds + ahead.get(span.number, 0.0))
 
     def calibrate(self, measured: ClusterMeasurements, devices: Sequence[DeviceDescription]) -> Profile:
         """Make a profile of measurements, use it from now on, and store it.

@@ -18,7 +18,7 @@ from hybridq.dispatch.devices import Device, slots
 from hybridq.dispatch.executor import Event, Failed, Finished, Message
 from hybridq.dispatch.measurements import FULL, QUICK, measure
 from hybridq.dispatch.pieces import PieceStore
-from hybridq.dispatch.tasks import ChunkTask, MergeTask, compute_chunk, compute_merge
+from hybridq.dispatch.tasks import ChunkTask, MergeTask, compute_chunk, compute_merge, compute_read_ahead
 from hybridq.engines.protocol import Engine
 from hybridq.errors import HybridqError
 from hybridq.placement.calibrate import ClusterMeasurements
@@ -56,7 +56,8 @@ class InProcessExecutor:
         """Run a chunk."""
         try:
             tables = [*memory, *(self._values[key] for key in inputs)]
-            value, event = compute_chunk(task, self._engines[kind], tables, self._pieces, _nobody)
+            ahead = tables.pop() if task.ahead else None
+            value, event = compute_chunk(task, self._engines[kind], tables, self._pieces, _nobody, ahead=ahead)
         except HybridqError as error:
             self.messages.put(Failed(task.key, error))
             return
@@ -71,6 +72,10 @@ class InProcessExecutor:
             self.messages.put(Failed(task.key, error))
             return
         self._finish(task.query, task.key, kind, value, event)
+
+    def read_ahead(self, task: ChunkTask, kind: Kind, priority: int) -> None:
+        """Read what a chunk will need."""
+        self._values[task.key] = compute_read_ahead(task, self._engines[kind])
 
     def share(self, keys: Sequence[str], devices: Sequence[Device]) -> None:
         """Do nothing: everything is in one process."""

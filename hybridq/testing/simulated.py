@@ -200,6 +200,9 @@ class SimulatedGpuEngine:
         types = {column.name: column.type for column in request.columns}
         return self.project(frame, [NamedExpression(name, Column(types[name], name)) for name in request.output])
 
+    def settle(self) -> None:
+        """Do nothing: every operator is done when it returns."""
+
     def from_arrow(self, table: pa.Table) -> Frame:
         """Take over an Arrow table; see ``Engine``."""
         return self._frame("copying a table to the device", lambda: self._inner.from_arrow(table))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import queue
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from hybridq.catalog import Catalog
 from hybridq.config import Config
@@ -15,7 +17,15 @@ from hybridq.dispatch.devices import Device
 from hybridq.dispatch.driver import Driver
 from hybridq.dispatch.executor import Event, Failed, Finished, Message, Vanished
 from hybridq.dispatch.tasks import ChunkTask, MergeTask
-from hybridq.physical.pipeline import CollectSink, ConcatenateMerge, Pipeline, Stage, StageSource, TableSource
+from hybridq.physical.pipeline import (
+    CollectSink,
+    ConcatenateMerge,
+    ParquetUnits,
+    Pipeline,
+    Stage,
+    StageSource,
+    TableSource,
+)
 from hybridq.physical.stages import PhysicalPlan
 from hybridq.placement.modes import Mode, decide
 from hybridq.plan.nodes import ScanColumn
@@ -67,6 +77,7 @@ class FakeExecutor:
         self.released: set[str] = set()
         self.cancelled: set[str] = set()
         self.seconds_per_row: dict[Kind, float] = {"cpu": 1e-6, "gpu": 1e-7}
+        self.read: list[ChunkTask] = []
         self.shared: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
         self._names = itertools.count()
 
@@ -76,6 +87,11 @@ class FakeExecutor:
     def share(self, keys: Sequence[str], devices: Sequence[Device]) -> None:
         """Note which values were copied to which devices."""
         self.shared.append((tuple(keys), tuple(device.worker for device in devices)))
+
+    def read_ahead(self, task: ChunkTask, kind: Kind, priority: int) -> None:
+        self.values[task.key] = pa.table({})
+        self.read.append(task)
+        self.messages.put(Finished(task.key))
 
     def run_chunk(
         self, task: ChunkTask, memory: Sequence[pa.Table], inputs: Sequence[str], kind: Kind, priority: int
@@ -93,7 +109,11 @@ class FakeExecutor:
             return
         if answer == "hang":
             return
-        source = memory[0].rename_columns(["t.x"]) if memory else self.values[inputs[0]]
+        if isinstance(task.chunk.source, ParquetUnits):
+            files = [pq.ParquetFile(path).read_row_groups(list(groups)) for path, groups in task.chunk.source.files]
+            source = pa.concat_tables(files).rename_columns(["t.x"])
+        else:
+            source = memory[0].rename_columns(["t.x"]) if memory else self.values[inputs[0]]
         self.values[task.key] = source
         workers = [each for each in self.there if each.kind == kind]
         worker = workers[next(self._names) % len(workers)]
@@ -144,12 +164,16 @@ def make_driver(
     mode: Mode = "auto",
     strict: bool = False,
     stages: Sequence[Stage] = (),
+    file: Path | None = None,
     **options: Any,
 ) -> tuple[Driver, Report]:
-    """Make a driver over table t, whose column x counts from 0."""
+    """Make a driver over table t, whose column x counts from 0; in a file of row groups of ten, if one is named."""
     config = Config.load(**options)
     catalog = Catalog()
-    catalog.register("t", pa.table({"x": pa.array(range(rows), pa.int64())}))
+    table = pa.table({"x": pa.array(range(rows), pa.int64())})
+    if file is not None:
+        pq.write_table(table, file, row_group_size=10)
+    catalog.register("t", table if file is None else file)
     chosen = tuple(stages) or (scan_stage(rows),)
     slots: dict[Kind, int] = {}
     for each in executor.there:

@@ -1,6 +1,7 @@
 """The GPU engine: kernels of libcudf on one device.
 
-Threads may share an engine; frames stay with the thread that made them, build sides may be used by all.
+Threads may share an engine; frames stay with the thread that made them until it has settled, build sides may be used by
+all.
 """
 
 from __future__ import annotations
@@ -61,6 +62,9 @@ class GpuEngine:
     def read(self, request: ReadRequest) -> Frame:
         return read_frame(request, self._host, self.cache)
 
+    def settle(self) -> None:
+        device.synchronize()
+
     def from_arrow(self, table: pa.Table) -> Frame:
         if table.num_rows > device.MAX_ROWS:
             raise DeviceOutOfMemory(f"{table.num_rows} rows are more than a column on the GPU may have")
@@ -105,8 +109,7 @@ class GpuEngine:
 
     def build(self, frame: Frame, keys: Sequence[str]) -> BuildSide:
         side = GpuBuildSide(own(frame), keys)
-        # Other threads, on other streams, may use it at once.
-        device.synchronize()
+        self.settle()  # other threads, on other streams, may use it at once
         return side
 
     def count_matches(self, frame: Frame, build: BuildSide, keys: Sequence[Expression]) -> int:
