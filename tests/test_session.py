@@ -194,8 +194,8 @@ def test_an_address_without_a_port_is_refused_at_once(address):
 def test_unreachable_address():
     start = time.monotonic()
     with pytest.raises(ClusterUnreachable, match=r"no scheduler answered at tcp://127\.0\.0\.1:9 .* refused"):
-        hq.connect("tcp://127.0.0.1:9", connect_timeout=1.0)
-    assert time.monotonic() - start < 5
+        hq.connect("tcp://127.0.0.1:9", connect_timeout=3.0)
+    assert time.monotonic() - start < 10
 
 
 def test_workers_without_resources_are_not_used():
