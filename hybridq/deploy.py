@@ -344,6 +344,7 @@ def specification(topology: Topology, scratch: str) -> tuple[dict[str, Any], dic
                 "HYBRIDQ_ENGINE": group.engine,
                 "HYBRIDQ_DEVICE_MEMORY": group.device_memory or "",
                 "HYBRIDQ_SIMULATED_SPEED": group.speed,
+                "HYBRIDQ_SIMULATED_STEADY": "1" if group.steady else "",
             }
             if group.engine == "cuda":
                 environment["CUDA_VISIBLE_DEVICES"] = find_gpus()[number].removeprefix("nvidia")

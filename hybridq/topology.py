@@ -48,6 +48,8 @@ class WorkerGroup:
     speed : float
         Of a simulated device, relative to a thread of a CPU worker that is not simulated; at most 1: it is slowed down
         by sleeping.
+    steady : bool
+        A simulated device takes a fixed time for each row, whatever the machine does meanwhile.
     """
 
     kind: Kind
@@ -57,6 +59,7 @@ class WorkerGroup:
     memory: int | None = None
     device_memory: int | None = None
     speed: float = 1.0
+    steady: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,9 +213,9 @@ def _group(data: Any, where: str) -> WorkerGroup:
     kind = data.get("kind") if isinstance(data, Mapping) else None
     allowed = {"kind", "engine", "processes", "threads", "memory"}
     if kind == "gpu":
-        allowed |= {"device_memory", "speed"}
+        allowed |= {"device_memory", "speed", "steady"}
     elif isinstance(data, Mapping) and data.get("engine") == "simulated":
-        allowed.add("speed")
+        allowed |= {"speed", "steady"}
     group = _mapping(data, where, allowed)
     if kind not in ("cpu", "gpu"):
         raise ConfigurationError(f"{where}: kind must be cpu or gpu, not {kind!r}")
@@ -235,6 +238,9 @@ def _group(data: Any, where: str) -> WorkerGroup:
             f"{where}: speed must be above 0 and at most 1 (a simulated device computes on the CPU and can only be "
             f"slowed down), not {speed!r}"
         )
+    steady = group.get("steady", False)
+    if not isinstance(steady, bool):
+        raise ConfigurationError(f"{where}: steady must be true or false, not {steady!r}")
     return WorkerGroup(
         kind=kind,
         engine=engine,
@@ -243,6 +249,7 @@ def _group(data: Any, where: str) -> WorkerGroup:
         memory=_size(group.get("memory", "auto"), f"{where}: memory"),
         device_memory=device_memory,
         speed=float(speed),
+        steady=steady,
     )
 
 

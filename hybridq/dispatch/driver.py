@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,11 +22,12 @@ from hybridq.dispatch.memory import check_answer, check_window, rows_that_fit
 from hybridq.dispatch.pieces import PROBING, PieceList
 from hybridq.dispatch.progress import KindProgress, Progress
 from hybridq.dispatch.recovery import TooLarge, check_broadcast, check_gathered, unneeded
-from hybridq.dispatch.stage_run import ChunkState, StageRun
+from hybridq.dispatch.stage_run import ChunkState, Part, StageRun
 from hybridq.dispatch.tasks import MergeTask
 from hybridq.errors import ExecutionError, QueryCancelled
 from hybridq.physical.binding import value_of
 from hybridq.physical.pipeline import BroadcastBuild, Chunk, PartitionedBuild, PartitionSource, PieceUnits
+from hybridq.placement.cost import NETWORK_BYTES_PER_S, merging_kind
 from hybridq.topology import Kind
 
 POLL_SECONDS = 0.5
@@ -177,10 +178,21 @@ class Driver(FaultHandling):
         builds = list(dict.fromkeys(build.stage for build in sides if isinstance(build, BroadcastBuild)))
         if not builds or run.untaken_rows <= self._config.cpu_chunk_rows:
             return
+        run.policy.charge(self._entry_seconds(builds))
         # Not to a kind that would only slow the stage down, as far as earlier runs tell.
         kinds = [kind for kind in run.policy.active if run.policy.rows_for(kind, run.untaken_rows, {}) is not None]
         devices = [device for device in self._devices if device.kind in kinds]
         self._executor.share([self._output(stage) for stage in builds], devices)
+
+    def _entry_seconds(self, builds: Sequence[int]) -> dict[Kind, float]:
+        """Return the seconds that it takes to pass build sides to each kind of device, from where they were made."""
+        places = {device.address: device.kind for device in self._devices}
+        found: dict[Kind, float] = {}
+        for made in (self._runs[stage] for stage in builds):
+            home = places.get(made.output_address)
+            for kind in {device.kind for device in self._devices} - {home}:
+                found[kind] = found.get(kind, 0.0) + made.output_bytes / NETWORK_BYTES_PER_S
+        return found
 
     # --- handing out chunks ----------------------------------------------------------------------------------------
 
@@ -256,14 +268,26 @@ class Driver(FaultHandling):
     def _merge(self, run: StageRun, last: bool, count: int | None = None) -> None:
         """Merge all partial results of a stage, or the neighbours that are ready to be folded."""
         parts = list(run.parts) if count is None else run.ready_to_fold() or []
-        # Partial results that are all on GPU workers stay there: a build side, say, is needed there next.
-        on_gpus = run.by_kind.keys() == {"gpu"} and any(device.kind == "gpu" for device in self._devices)
-        kind: Kind = "gpu" if on_gpus or not self._has_cpu() else "cpu"
+        kind: Kind = "cpu"
+        if not self._has_cpu():
+            kind = "gpu"
+        elif any(device.kind == "gpu" for device in self._devices):
+            kind = merging_kind(self._bytes_by_kind(run, parts), sum(part.rows for part in parts))
         if last:
             check_window(run.stage, sum(part.bytes for part in parts), self._devices)
         key = run.begin_merge(parts, kind, last)
         task = MergeTask(self._query, self._executor.topic, key, run.blob, last, kind)
         self._executor.merge(task, [part.key for part in parts], kind, MERGE_PRIORITY)
+
+    def _bytes_by_kind(self, run: StageRun, parts: Sequence[Part]) -> dict[Kind, int]:
+        """Return the bytes of partial results that lie on workers of each kind."""
+        kinds = {device.address: device.kind for device in self._devices}
+        found: dict[Kind, int] = dict.fromkeys(run.by_kind, 0)
+        for part in parts:
+            kind = kinds.get(part.address)
+            if kind is not None:
+                found[kind] = found.get(kind, 0) + part.bytes
+        return found
 
     def _stage_done(self, run: StageRun) -> None:
         """Let go what no other stage will read any more, nor will be needed to make that again."""

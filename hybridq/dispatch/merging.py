@@ -14,9 +14,7 @@ from hybridq.engines.protocol import Engine
 from hybridq.engines.support import aggregate_lacking
 from hybridq.errors import DeviceOutOfMemory
 from hybridq.physical.pipeline import AggregateMerge, ConcatenateMerge, KeepPieces, Stage
-
-GPU_MERGE_ROWS = 50_000
-"""Rows of partial aggregates from which a GPU merges them; fewer are done before a GPU has them."""
+from hybridq.placement.cost import GPU_MERGE_ROWS
 
 
 def merge_tables(stage: Stage, parts: Sequence[pa.Table], last: bool, gpu: Engine | None = None) -> pa.Table:

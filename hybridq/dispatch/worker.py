@@ -49,7 +49,8 @@ def engine_for_worker(kind: str) -> Engine:
 
     A GPU worker's engine is what ``HYBRIDQ_ENGINE`` says: ``cuda`` (the default) or ``simulated``, with
     ``HYBRIDQ_DEVICE_MEMORY`` bytes of device memory (a share of it is the default of a real GPU) and, for the simulated
-    one, ``HYBRIDQ_SIMULATED_SPEED``. A CPU worker that is ``simulated`` is slowed down to that speed.
+    one, ``HYBRIDQ_SIMULATED_SPEED``. A CPU worker that is ``simulated`` is slowed down to that speed. With
+    ``HYBRIDQ_SIMULATED_STEADY`` simulated devices keep time by rows.
 
     Raises
     ------
@@ -59,19 +60,20 @@ def engine_for_worker(kind: str) -> Engine:
     prepare_process()
     name = os.environ.get("HYBRIDQ_ENGINE", "cuda")
     speed = float(os.environ.get("HYBRIDQ_SIMULATED_SPEED") or 1)
+    steady = bool(os.environ.get("HYBRIDQ_SIMULATED_STEADY"))
     if kind == "cpu":
         if name == "simulated":
             from hybridq.testing.simulated import slowed_cpu_engine
 
-            return slowed_cpu_engine(speed)
+            return slowed_cpu_engine(speed, steady=steady)
         from hybridq.engines.cpu import CpuEngine
 
         return CpuEngine()
     if name == "simulated":
-        from hybridq.testing.simulated import SimulatedGpuEngine
+        from hybridq.testing.simulated import simulated_gpu_engine
 
         limit = int(os.environ.get("HYBRIDQ_DEVICE_MEMORY") or 2 * 2**30)
-        simulated = SimulatedGpuEngine(limit, speed)
+        simulated = simulated_gpu_engine(limit, speed, steady)
         simulated.memory.keeps(lambda: BUILD_SIDES.nbytes)
         simulated.memory.keeps(lambda: READ_AHEAD.nbytes, READ_AHEAD.evict)
         return simulated

@@ -28,7 +28,8 @@ class Option:
     seconds : float
         Without fetching inputs from elsewhere.
     reads_at : str or None
-        Where its inputs have to be, ``cpu`` or ``gpu``; ``None``: it takes them from either.
+        Where its inputs have to be, ``cpu`` or ``gpu``; ``None``: both kinds work on it, so what each needs whole has
+        to be brought to the other.
     leaves_at : str
         Where its output then is.
     """
@@ -51,12 +52,15 @@ class Choice:
         At least one.
     move_s : float
         Seconds to bring its output from one kind of device to the other.
+    whole : tuple of int
+        Inputs that every device at work needs whole: build sides that are broadcast.
     """
 
     id: int
     inputs: tuple[int, ...]
     options: Mapping[StageMode, Option]
     move_s: float = 0.0
+    whole: tuple[int, ...] = ()
 
 
 def choose(plan: Sequence[Choice], answer_at: Kind = "cpu") -> dict[int, StageMode]:
@@ -139,7 +143,9 @@ def cost_of(
     total = option.seconds
     for number in choice.inputs:
         place = where.get(number)
-        if option.reads_at is not None and place is not None and place != option.reads_at:
+        if place is None:
+            continue
+        if (number in choice.whole) if option.reads_at is None else (place != option.reads_at):
             total += plan[number].move_s
     if answer_at is not None and option.leaves_at != answer_at:
         total += choice.move_s

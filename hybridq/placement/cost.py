@@ -32,6 +32,15 @@ TOGETHER_SECONDS = 0.04
 """What it costs that both kinds of device work on a stage: some twenty more chunks, each handed out and merged, and
 partial results that have to be copied from one worker to another."""
 
+NETWORK_BYTES_PER_S = 5e8
+"""Passing a table from one worker to another through Dask."""
+
+GPU_MERGE_ROWS = 50_000
+"""Rows of partial results from which a GPU merges them; fewer are done before a GPU has them."""
+
+LEAST_ENTRY_SECONDS = 0.01
+"""What bringing build sides to a kind of device costs is looked at from here on."""
+
 QUEUE_SECONDS = 0.03
 """Work that each slot should have queued: the time that news of a finished chunk and the next one take to travel."""
 
@@ -176,6 +185,8 @@ class PullPolicy:
         self._rates: dict[Kind, Rate] = {kind: Rate((before or {}).get(kind)) for kind in self._limits}
         self._cpu_slots = cpu_slots
         self._probe = probe
+        self._entry: dict[Kind, float] = {}
+        self._waited: dict[Kind, float] = {}
 
     def set_slots(self, slots: Mapping[Kind, int]) -> None:
         """Take note that devices have come or gone."""
@@ -184,6 +195,15 @@ class PullPolicy:
     def limit(self, kind: Kind, rows: int) -> None:
         """Never plan a larger chunk for a kind again (a chunk of more rows did not fit its memory)."""
         self._limits[kind] = min(self._limits[kind], max(rows, 1))
+
+    def charge(self, entry: Mapping[Kind, float]) -> None:
+        """Take note of the seconds that it takes to bring each kind of device what it needs before its first chunk.
+
+        What all of them have to wait for makes no difference.
+        """
+        least = min((entry.get(kind, 0.0) for kind in self._kinds), default=0.0)
+        found = {kind: seconds - least for kind, seconds in entry.items()}
+        self._entry = {kind: seconds for kind, seconds in found.items() if seconds >= LEAST_ENTRY_SECONDS}
 
     def narrow(self, breadth: float) -> None:
         """Take note that a chunk reads ``breadth`` rows for each row of its source, which alone are counted here."""
@@ -254,6 +274,9 @@ class PullPolicy:
     def rows_left(self, kind: Kind, rows: int, elapsed: float) -> int:
         """Return the rows of a chunk that are not done yet, so many seconds after a slot has begun it."""
         rate = self._rates[kind]
+        if kind in self._entry and not rate.largest:
+            self._waited[kind] = max(elapsed, self._waited.get(kind, 0.0))
+            elapsed = max(elapsed - self._entry[kind], 0.0)
         if not rate.known:
             return rows
         return max(round(rows - elapsed / rate.seconds_per_row), round(rows * LEAST_LEFT))
@@ -273,25 +296,45 @@ class PullPolicy:
         active = self.active
         if kind not in active:
             return self._probe_rows(kind, remaining)
-        total_slots = sum(self.working(each) for each in active)
-        if active == ("gpu",):
-            return self._even(remaining, in_flight.get("gpu", 0))
         if len(active) == 1:
-            whole = remaining + in_flight.get(kind, 0)
-            shared = whole if whole <= ONE_ROUND_ROWS * total_slots else remaining
-            return _balanced(shared, self._limits[kind], total_slots, SMALLEST_CPU_CHUNK_ROWS)
+            return self._alone(kind, remaining, in_flight)
         if not self.measured:
+            entering = next((each for each in active if each in self._entry and not self._rates[each].known), None)
+            if entering is not None and not self._may_enter(entering, remaining, in_flight):
+                return None if kind == entering else self._alone(kind, remaining, in_flight)
             # Equal sizes, so that the first chunks show the ratio of the costs; small, so that little is at stake.
-            first = _balanced(remaining, min(self._limits.values()), total_slots)
+            slots = sum(self.working(each) for each in active)
+            first = _balanced(remaining, min(self._limits.values()), slots)
             return min(first, max(remaining // FIRST_SHARE, min(self._smallest, *self._limits.values())))
         return self._fair_share(kind, remaining, in_flight)
+
+    def _alone(self, kind: Kind, remaining: int, in_flight: Mapping[Kind, int]) -> int:
+        """Return the next chunk of a kind that has the stage for itself."""
+        if kind == "gpu":
+            return self._even(remaining, in_flight.get("gpu", 0))
+        slots = self.working(kind)
+        whole = remaining + in_flight.get(kind, 0)
+        shared = whole if whole <= ONE_ROUND_ROWS * slots else remaining
+        return _balanced(shared, self._limits[kind], slots, SMALLEST_CPU_CHUNK_ROWS)
+
+    def _may_enter(self, kind: Kind, remaining: int, in_flight: Mapping[Kind, int]) -> bool:
+        """Tell whether a kind whose speed is not known is to be brought what it needs for a first chunk.
+
+        That is worth trying where the other kind will be at work for at least twice as long.
+        """
+        other: Kind = "cpu" if kind == "gpu" else "gpu"
+        if not self._rates[other].known:
+            return False
+        left = (remaining + sum(in_flight.values())) / self._speed(other)
+        return left >= 2 * (self._entry[kind] + TOGETHER_SECONDS)
 
     def seconds_left(self, remaining: int, in_flight: Mapping[Kind, int]) -> float | None:
         """Return the seconds that the rows not finished will take with all devices at work; ``None`` if unmeasured."""
         active = self.active
         if not active or not self.measured:
             return None
-        return (remaining + sum(in_flight.values())) / sum(self._speed(kind) for kind in active)
+        waiting = sum(self._speed(kind) * self._still_to_enter(kind) for kind in active)
+        return (remaining + sum(in_flight.values()) + waiting) / sum(self._speed(kind) for kind in active)
 
     def _fair_share(self, kind: Kind, remaining: int, in_flight: Mapping[Kind, int]) -> int | None:
         """Return the next chunk of one of two kinds that work together.
@@ -331,18 +374,36 @@ class PullPolicy:
 
     def _joins(self, kind: Kind, other: Kind, remaining: int, in_flight: Mapping[Kind, int]) -> bool:
         """Tell whether a kind is to work on the stage: it does, or is the faster one, or saves more than it costs."""
-        if in_flight.get(kind) or self._rates[kind].largest or self._speed(kind) >= self._speed(other):
+        if self._begun(kind, in_flight):
             return True
         rows = remaining + sum(in_flight.values())
-        return rows / self._speed(other) - rows / (self._speed(kind) + self._speed(other)) >= TOGETHER_SECONDS
+        mine, others = self._speed(kind), self._speed(other)
+        entry, others_entry = self._still_to_enter(kind), self._still_to_enter(other)
+        if not (entry or others_entry):
+            return mine >= others or rows / others - rows / (mine + others) >= TOGETHER_SECONDS
+        together = (rows + mine * entry + others * others_entry) / (mine + others) + TOGETHER_SECONDS
+        without = rows / others + others_entry
+        instead = math.inf if self._begun(other, in_flight) else rows / mine + entry
+        return min(together, instead) < without
+
+    def _begun(self, kind: Kind, in_flight: Mapping[Kind, int]) -> bool:
+        return bool(in_flight.get(kind) or self._rates[kind].largest)
+
+    def _still_to_enter(self, kind: Kind) -> float:
+        """Return the seconds that pass until a kind has its build sides and begins with its first chunk."""
+        if self._rates[kind].largest:
+            return 0.0
+        return max(self._entry.get(kind, 0.0) - self._waited.get(kind, 0.0), 0.0)
 
     def _rows_until(self, kind: Kind, end: float, in_flight: Mapping[Kind, int]) -> float:
         """Return the rows that a slot can still take if it is to be done in ``end`` seconds."""
-        return end / self._rates[kind].seconds_per_row - in_flight.get(kind, 0) / self.working(kind)
+        working = end - self._still_to_enter(kind)
+        return working / self._rates[kind].seconds_per_row - in_flight.get(kind, 0) / self.working(kind)
 
     def _finish(self, kind: Kind, rows: float, in_flight: Mapping[Kind, int]) -> float:
         """Return the seconds in which a slot is done with its own work and so many rows more."""
-        return (in_flight.get(kind, 0) / self.working(kind) + rows) * self._rates[kind].seconds_per_row
+        working = (in_flight.get(kind, 0) / self.working(kind) + rows) * self._rates[kind].seconds_per_row
+        return working + self._still_to_enter(kind)
 
     def _probe_rows(self, kind: Kind, remaining: int) -> int | None:
         """Give a kind that is to be probed its one chunk, as long as the others have enough to do meanwhile."""
@@ -373,6 +434,21 @@ class PullPolicy:
     def _speed(self, kind: Kind) -> float:
         """Return rows a second of all working slots of a kind."""
         return self.working(kind) / self._rates[kind].seconds_per_row
+
+
+def merging_kind(part_bytes: Mapping[Kind, int | float], rows: float) -> Kind:
+    """Return the kind of worker that partial results are to be merged on.
+
+    All of one kind stay there. Of both, those of the GPU stay there if they are the larger part and many: a GPU merges
+    those faster, and fewer bytes have to be passed on.
+
+    >>> merging_kind({"cpu": 10, "gpu": 90}, 1e6), merging_kind({"cpu": 10, "gpu": 90}, 4)
+    ('gpu', 'cpu')
+    """
+    cpu, gpu = part_bytes.get("cpu", 0), part_bytes.get("gpu", 0)
+    if "cpu" not in part_bytes and "gpu" in part_bytes:
+        return "gpu"
+    return "gpu" if gpu > cpu and rows >= GPU_MERGE_ROWS else "cpu"
 
 
 def _balanced(remaining: int, largest: int, slots: int, smallest: int = SMALLEST_CHUNK_ROWS) -> int:

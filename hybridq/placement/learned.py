@@ -186,6 +186,11 @@ class Learned:
         }
 
 
+def merging_of(pipeline: str) -> str:
+    """Return the name of a pipeline's merges, which are learned by how many chunks' results are merged."""
+    return f"{pipeline} merge"
+
+
 def fingerprint(stage: Stage) -> str:
     """Return what identifies the pipelines of a stage: operators, functions, types and columns, but no constants."""
     text = repr([(_shape(branch.pipeline), _shape(branch.builds)) for branch in stage.branches])

@@ -8,9 +8,9 @@ from typing import Literal
 
 from hybridq.config import Config
 from hybridq.errors import ConfigurationError, DeviceUnavailable, FallbackForbidden
-from hybridq.physical.pipeline import PartitionSource, Stage, TableSource
+from hybridq.physical.pipeline import BroadcastBuild, PartitionSource, Stage, TableSource
 from hybridq.placement.choice import Choice, Option, StageMode, choose
-from hybridq.placement.cost import SMALLEST_CHUNK_ROWS
+from hybridq.placement.cost import NETWORK_BYTES_PER_S, SMALLEST_CHUNK_ROWS
 from hybridq.placement.predict import StagePrediction
 from hybridq.placement.support import unsupported
 from hybridq.report import Fallback, ModePrediction, StageReport
@@ -35,9 +35,6 @@ WORTH_MOVING = 0.8
 
 WORTH_MOVING_S = 0.02
 """... and for at least so many seconds."""
-
-NETWORK_BYTES_PER_S = 5e8
-"""Passing a table from one worker to another through Dask."""
 
 PROBE_TIME = 0.25
 """Part of a stage's time that such a chunk may be expected to take."""
@@ -181,6 +178,8 @@ def decide(
     else:
         reason = f"asked for by mode={mode}"
         found = [Decision(stage.id, _FORCED[mode], reason, forced=True) for stage in stages]
+        if mode == "cop":
+            found = _worth_sharing(found, stages, known)
     possible = [_possible(decision, stage, slots, strict) for decision, stage in zip(found, stages, strict=True)]
     return tuple(_with_prediction(decision, known.get(decision.stage)) for decision in possible)
 
@@ -245,16 +244,9 @@ def _automatic(
     if not confident or not (slots.get("cpu") and slots.get("gpu")):
         return found
     rules = {rule.stage: rule for rule in found}
-    plan = [
-        Choice(
-            stage.id,
-            stage.dependencies,
-            _options(stage, rules[stage.id], confident.get(stage.id), config),
-            stage.estimated_bytes / NETWORK_BYTES_PER_S,
-        )
-        for stage in stages
-    ]
-    modes = choose(plan)
+    modes = choose(
+        [_choice(stage, _options(stage, rules[stage.id], confident.get(stage.id), config)) for stage in stages]
+    )
     for position, stage in enumerate(stages):
         prediction, mode = confident.get(stage.id), modes[stage.id]
         if prediction is not None and mode in prediction.modes:
@@ -263,30 +255,77 @@ def _automatic(
     return found
 
 
+def _choice(stage: Stage, options: Mapping[StageMode, Option]) -> Choice:
+    whole = {build.stage for branch in stage.branches for build in branch.builds if isinstance(build, BroadcastBuild)}
+    moving = stage.estimated_bytes / NETWORK_BYTES_PER_S
+    return Choice(stage.id, stage.dependencies, options, moving, tuple(sorted(whole)))
+
+
+def _worth_sharing(
+    asked: Sequence[Decision], stages: Sequence[Stage], predictions: Mapping[int, StagePrediction]
+) -> list[Decision]:
+    """Leave a kind of device out of the stages that both together are expected to take longer over.
+
+    That they are asked to work together is no reason to let one hold up the other: what it costs to bring build sides
+    to both, and to merge what lies on both, counts. A few milliseconds do not.
+    """
+    confident = {number: each for number, each in predictions.items() if each.confident}
+    if not confident:
+        return list(asked)
+    plan = []
+    for stage in stages:
+        options: dict[StageMode, Option] = {"EXEC_COP": Option(0.0, None, "cpu")}
+        prediction = confident.get(stage.id)
+        if prediction is not None:
+            options = _all_options(stage, prediction)
+            alone = [option for mode, option in options.items() if mode != "EXEC_COP"]
+            both = options.get("EXEC_COP") or min(
+                alone, key=lambda option: option.seconds, default=Option(0, None, "cpu")
+            )
+            margin = max(WORTH_MOVING_S, both.seconds * (1 - WORTH_SPLITTING))
+            options["EXEC_COP"] = replace(both, seconds=both.seconds - margin)
+        plan.append(_choice(stage, options))
+    modes = choose(plan)
+    found = []
+    for decision in asked:
+        mode = modes[decision.stage]
+        if mode != "EXEC_COP":
+            left_out = "GPU" if mode == "EXEC_CPU" else "CPU"
+            reason = f"{decision.reason}, but the {left_out} is left out: {_reason(mode, confident[decision.stage])}"
+            decision = Decision(decision.stage, mode, reason)
+        found.append(decision)
+    return found
+
+
+def _all_options(stage: Stage, prediction: StagePrediction) -> dict[StageMode, Option]:
+    """Return the modes that a stage can run in, with their seconds."""
+    possible = {kind for kind, _ in SINGLE if unsupported(stage, kind) is None}
+    places: dict[StageMode, Kind] = {single: kind for kind, single in SINGLE}
+    return {
+        mode: Option(each.seconds, places.get(mode), places.get(mode, each.leaves_at))
+        for mode, each in prediction.modes.items()
+        if possible.issuperset(_KINDS[mode])
+    }
+
+
 def _options(
     stage: Stage, rule: Decision, prediction: StagePrediction | None, config: Config
 ) -> Mapping[StageMode, Option]:
     """Return the modes that a stage may be given, with their seconds."""
     if prediction is None or "EXEC_CPU" not in prediction.modes:
         return {rule.mode: Option(rule.predicted_s or 0.0, None, "gpu" if rule.mode == "EXEC_GPU" else "cpu")}
-    seconds = {mode: each.seconds for mode, each in prediction.modes.items()}
-    for kind, single in SINGLE:
-        if single in seconds and unsupported(stage, kind) is not None:
-            del seconds[single]
-            seconds.pop("EXEC_COP", None)
+    options = _all_options(stage, prediction)
+    seconds = {mode: each.seconds for mode, each in options.items()}
     better = min((seconds[mode] for mode in ("EXEC_CPU", "EXEC_GPU") if mode in seconds), default=0.0)
     small = rule.mode == "EXEC_CPU"
     if small or seconds.get("EXEC_COP", 0.0) > better * WORTH_SPLITTING:
-        seconds.pop("EXEC_COP", None)
+        options.pop("EXEC_COP", None)
     cpu = seconds.get("EXEC_CPU")
     if small and cpu is not None and not (
         seconds.get("EXEC_GPU", cpu) < min(cpu * WORTH_MOVING, cpu - WORTH_MOVING_S)
     ):  # fmt: skip
-        seconds.pop("EXEC_GPU", None)
-    if not seconds:
-        return {rule.mode: Option(0.0, None, "cpu")}
-    places: dict[StageMode, Kind] = {single: kind for kind, single in SINGLE}
-    return {mode: Option(value, places.get(mode), places.get(mode, "cpu")) for mode, value in seconds.items()}
+        options.pop("EXEC_GPU", None)
+    return options or {rule.mode: Option(0.0, None, "cpu")}
 
 
 def _reason(mode: StageMode, prediction: StagePrediction) -> str:

@@ -18,11 +18,11 @@ from hybridq.placement.calibrate import (
     identity_of,
     make_profile,
 )
-from hybridq.placement.learned import MOST_MODELS, Learned, fingerprint
+from hybridq.placement.learned import MOST_MODELS, Learned, fingerprint, merging_of
 from hybridq.placement.predict import CostModel, Resources, StagePrediction
 from hybridq.placement.profile import Profile
 from hybridq.placement.work import Tables, works
-from hybridq.report import READ_AHEAD, Report
+from hybridq.report import READ_AHEAD, Report, StageReport
 from hybridq.topology import Kind, available_cores
 
 PROBE_EVERY = 10
@@ -138,6 +138,7 @@ class Placer:
                 self._runs[pipeline] = 0 if len(kinds) > 1 else self._runs.get(pipeline, 0) + 1
                 while len(self._runs) > MOST_MODELS:
                     del self._runs[next(iter(self._runs))]
+                self._learn_merge(pipeline, entry)
                 for span in entry.spans:
                     if span.what != "chunk":
                         continue
@@ -147,6 +148,13 @@ class Placer:
                     rows = span.rows or _input_rows(stage, report)
                     kind: Kind = "gpu" if span.kind == "gpu" else "cpu"
                     self._learned.observe(pipeline, kind, rows, span.seconds + ahead.get(span.number, 0.0))
+
+    def _learn_merge(self, pipeline: str, entry: StageReport) -> None:
+        merges = [span for span in entry.spans if span.what == "merge"]
+        chunks = sum(span.what == "chunk" for span in entry.spans)
+        if merges and chunks > 1:
+            kind: Kind = "gpu" if merges[-1].kind == "gpu" else "cpu"
+            self._learned.observe(merging_of(pipeline), kind, chunks, sum(span.seconds for span in merges))
 
     def calibrate(self, measured: ClusterMeasurements, devices: Sequence[DeviceDescription]) -> Profile:
         """Make a profile of measurements, use it from now on, and store it.

@@ -13,9 +13,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from hybridq.placement.choice import StageMode
-from hybridq.placement.cost import SMALLEST_CHUNK_ROWS
+from hybridq.placement.cost import GPU_MERGE_ROWS, NETWORK_BYTES_PER_S, SMALLEST_CHUNK_ROWS, merging_kind
 from hybridq.placement.curves import LEAST_SECONDS, break_even
-from hybridq.placement.learned import Learned
+from hybridq.placement.learned import Learned, merging_of
 from hybridq.placement.profile import Profile
 from hybridq.placement.work import Work
 from hybridq.topology import Kind
@@ -23,6 +23,9 @@ from hybridq.topology import Kind
 CONTENTION = 1.25
 """How much the CPU's work slows a GPU's feed: 1 + CONTENTION * share ** 3, share being that of the cores at work on
 chunks of their own. With 6 of 16 cores a GPU's reading took 1.08 times as long, with 12 of 16 1.5 times."""
+
+MOST_CORRECTION = 4.0
+"""What one kind of device shows of a pipeline corrects the other's prediction by at most this factor."""
 
 MODES: tuple[StageMode, ...] = ("EXEC_CPU", "EXEC_GPU", "EXEC_COP")
 
@@ -66,6 +69,8 @@ class Prediction:
         Of a chunk: c0 on the GPU and c0 * p on the CPU, where both work.
     cpu_slots : int
         CPU slots at work.
+    leaves_at : str
+        Kind of worker that its output is then on.
     """
 
     mode: StageMode
@@ -73,6 +78,7 @@ class Prediction:
     sections: Mapping[str, float]
     chunk_rows: Mapping[Kind, int]
     cpu_slots: int = 0
+    leaves_at: Kind = "cpu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +197,9 @@ class _Stage:
         self._resources = resources
         self._slots = resources.slots
         self._priors: dict[tuple[Kind, float], float] = {}
-        self._models = {kind: learned.model(pipeline, kind) for kind in ("cpu", "gpu")}
+        kinds: tuple[Kind, ...] = ("cpu", "gpu")
+        self._models = {kind: learned.model(pipeline, kind) for kind in kinds}
+        self._merges = {kind: learned.model(merging_of(pipeline), kind) for kind in kinds}
 
     def knows(self, kind: Kind) -> bool:
         return kind in self._profile.devices
@@ -225,7 +233,19 @@ class _Stage:
             learned = model.predict(rows, lambda size: self._prior(kind, size))
             if learned is not None:
                 return max(learned, LEAST_SECONDS)
-        return max(self._prior(kind, rows), LEAST_SECONDS)
+        return max(self._prior(kind, rows) * self._correction(kind), LEAST_SECONDS)
+
+    def _correction(self, kind: Kind) -> float:
+        """Return by how much the profile is wrong about this pipeline, as far as the other kind of device shows.
+
+        Much of what makes a prediction wrong is the same for both: how many rows pass a filter, how columns are stored.
+        """
+        other: Kind = "cpu" if kind == "gpu" else "gpu"
+        if not (self.trusted(other) and self.knows(other) and self._slots.get(other)):
+            return 1.0
+        rows = self.usual_rows(other)
+        wrong = self.slot_seconds(other, rows) / max(self._prior(other, rows), LEAST_SECONDS)
+        return min(max(wrong, 1 / MOST_CORRECTION), MOST_CORRECTION)
 
     def _prior(self, kind: Kind, rows: float) -> float:
         known = self._priors.get((kind, rows))
@@ -283,7 +303,7 @@ class _Stage:
         working = self._chunks(kind, rows, chunks)
         return self._finished(
             "EXEC_CPU" if kind == "cpu" else "EXEC_GPU", working, chunks, {kind: rows},
-            self._scaled(self.sections(kind, rows), chunks / slots), kind, slots if kind == "cpu" else 0,
+            self._scaled(self.sections(kind, rows), chunks / slots), {kind: 1.0}, slots if kind == "cpu" else 0,
         )  # fmt: skip
 
     def together(self) -> Prediction | None:
@@ -317,7 +337,8 @@ class _Stage:
             self._work.rows * (1 - cpu_share) / gpu_rows
         )
         sections = self._scaled(self.sections("gpu", gpu_rows), both / gpu_busy)
-        return self._finished("EXEC_COP", both, chunks, {"cpu": cpu_rows, "gpu": gpu_rows}, sections, None, count)
+        shares: dict[Kind, float] = {"cpu": cpu_share, "gpu": 1 - cpu_share}
+        return self._finished("EXEC_COP", both, chunks, {"cpu": cpu_rows, "gpu": gpu_rows}, sections, shares, count)
 
     def _finished(
         self,
@@ -326,21 +347,43 @@ class _Stage:
         chunks: int,
         chunk_rows: Mapping[Kind, int],
         sections: Mapping[str, float],
-        kind: Kind | None,
+        shares: Mapping[Kind, float],
         cpu_slots: int,
     ) -> Prediction:
-        """Add what is not a device's: handing out, build sides made once, and the merge."""
-        kinds: tuple[Kind, ...] = ("cpu", "gpu") if kind is None else (kind,)
-        once = max(self._work.once(self._profile.devices[each]) for each in kinds)
+        """Add what is not a device's: handing out, build sides made once, and the merge.
+
+        Parameters
+        ----------
+        shares : mapping of kind to float
+            Part of the rows that each kind takes.
+        """
+        once = max(self._work.once(self._profile.devices[each]) for each in shares)
         queue = self._profile.round_trip_s + max(chunks * self._profile.task_s - working, 0.0)
-        merge = 0.0
-        if chunks > 1:
-            merge = self._profile.round_trip_s
-            merged = self._work.merged_rows(chunks)
-            merge += self._profile.merge.at(merged) if merged > 0 else 0.0
+        merge, leaves_at = self._merging(chunks, shares)
         total = working + once + queue + merge
         parts = {**sections, "build": sections["build"] + once, "queue": queue, "merge": merge}
-        return Prediction(mode, total, parts, chunk_rows, cpu_slots)
+        return Prediction(mode, total, parts, chunk_rows, cpu_slots, leaves_at)
+
+    def _merging(self, chunks: int, shares: Mapping[Kind, float]) -> tuple[float, Kind]:
+        """Return the seconds of the merge, passing partial results on included, and the kind of worker that does it."""
+        rows = self._work.partial_rows(chunks)
+        size = rows * self._work.result_bytes
+        kind = merging_kind({each: share * size for each, share in shares.items()}, rows)
+        if chunks <= 1:
+            return 0.0, kind
+        passed_on = size * (1 - shares.get(kind, 0.0))
+        seconds = self._profile.round_trip_s + passed_on / NETWORK_BYTES_PER_S
+        model = self._merges[kind]
+        if model is not None and model.trusted:
+            return seconds + (model.predict(chunks) or 0.0), kind
+        if self._work.merges and rows > 0:
+            merging = self._profile.merge.at(rows)
+            if kind == "gpu" and rows >= GPU_MERGE_ROWS:
+                gpu = self._profile.devices["gpu"]
+                moving = gpu.to_device.seconds(size) + gpu.from_device.seconds(size)
+                merging = min(merging, moving + gpu.operating("aggregate_many", rows))
+            seconds += merging
+        return seconds, kind
 
     @staticmethod
     def _scaled(sections: Mapping[str, float], factor: float) -> dict[str, float]:

@@ -135,6 +135,8 @@ class Work:
         Partial results are merged by value, not only put together.
     inputs : tuple of int
         Stages that it reads.
+    result_bytes : float
+        Of a row of a partial result, where these are brought to one worker; 0: they stay where they are.
     """
 
     rows: float
@@ -146,6 +148,7 @@ class Work:
     result_share: float
     merges: bool
     inputs: tuple[int, ...]
+    result_bytes: float = 0.0
 
     def sections(
         self, device: DeviceProfile, rows: float, resident: AbstractSet[tuple[str, str]] = frozenset()
@@ -161,11 +164,9 @@ class Work:
         """Return the seconds of what is done for a worker's first chunk only."""
         return sum(item.seconds(device, 0.0, frozenset()) for item in self.items if item.once)
 
-    def merged_rows(self, chunks: int) -> float:
-        """Return the rows that the last merge takes in."""
+    def partial_rows(self, chunks: int) -> float:
+        """Return the rows of all partial results together."""
         whole = self.rows * self.result_share
-        if not self.merges:
-            return 0.0
         return min(whole, self.result_rows * chunks) if self.result_rows else whole
 
 
@@ -215,6 +216,7 @@ class WorkPlanner:
             result_share=flowing,
             merges=isinstance(stage.merge, AggregateMerge) or isinstance(sink, SortedRunSink),
             inputs=stage.dependencies,
+            result_bytes=0.0 if isinstance(sink, SplitSink) else _width(sink.schema),
         )
 
     def _rows_of(self, branch: Stage) -> float:

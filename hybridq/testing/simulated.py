@@ -22,6 +22,7 @@ from hybridq.engines.protocol import BuildSide, Engine, Frame, ProbeKind, ReadCo
 from hybridq.engines.support import aggregate_lacking, expression_lacking
 from hybridq.errors import DeviceOutOfMemory, Unsupported
 from hybridq.plan.expressions import AggregateCall, Column, Expression, NamedExpression, SortKey, walk
+from hybridq.testing.steady import SteadyEngine
 from hybridq.types import Field, Schema
 
 Held = TypeVar("Held", Frame, BuildSide)
@@ -303,7 +304,7 @@ class _SlowedEngine:
             self._thread.busy = getattr(self._thread, "busy", 0.0) + time.perf_counter() - start
 
 
-def slowed_cpu_engine(speed: float, inner: Engine | None = None) -> Engine:
+def slowed_cpu_engine(speed: float, inner: Engine | None = None, steady: bool = False) -> Engine:
     """Return a CPU engine at a part of its speed: beside it a simulated GPU of full speed is the faster device.
 
     Parameters
@@ -312,12 +313,24 @@ def slowed_cpu_engine(speed: float, inner: Engine | None = None) -> Engine:
         Above 0 and at most 1: at 0.25 every chunk takes four times as long, by sleeping.
     inner : Engine or None
         The engine that computes; by default a ``CpuEngine``.
+    steady : bool
+        See ``hybridq.testing.steady``.
     """
     if inner is None:
         from hybridq.engines.cpu import CpuEngine
 
         inner = CpuEngine()
-    return cast("Engine", _SlowedEngine(inner, speed))
+    return cast("Engine", SteadyEngine(inner, speed) if steady else _SlowedEngine(inner, speed))
+
+
+def simulated_gpu_engine(memory_limit: int, speed: float, steady: bool = False) -> SimulatedGpuEngine:
+    """Return a simulated GPU; a steady one keeps time by rows (``hybridq.testing.steady``)."""
+    if not steady:
+        return SimulatedGpuEngine(memory_limit, speed)
+    from hybridq.engines.cpu import CpuEngine
+
+    _check_speed(speed)
+    return SimulatedGpuEngine(memory_limit, inner=cast("Engine", SteadyEngine(CpuEngine(), speed)))
 
 
 def _check_speed(speed: float) -> None:

@@ -78,6 +78,7 @@ class FakeExecutor:
         self.cancelled: set[str] = set()
         self.seconds_per_row: dict[Kind, float] = {"cpu": 1e-6, "gpu": 1e-7}
         self.read: list[ChunkTask] = []
+        self.merge_bytes = 8
         self.shared: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
         self._names = itertools.count()
 
@@ -138,6 +139,8 @@ class FakeExecutor:
             "outcome": "done",
             "rows": self.values[task.key].num_rows,
             "seconds": {"total": 0.001},
+            "bytes": self.merge_bytes,
+            "address": next(each.address for each in self.there if each.kind == kind),
         }
         self.messages.put(Event({**event, "query": task.query, "key": task.key}))
         self.messages.put(Finished(task.key))

@@ -328,3 +328,32 @@ def test_a_stage_that_auto_put_on_the_gpu_goes_on_without_it():
     run.decision = dataclasses.replace(run.decision, forced=False)
     assert values(driver.run()) == list(range(4000))
     assert {each.kind for each in report.stages[0].devices} == {"cpu"}
+
+
+@pytest.mark.parametrize(("gpu_bytes", "rows", "place"), [(9, 200_000, "gpu"), (7, 200_000, "cpu"), (9, 4000, "cpu")])
+def test_results_of_both_kinds_are_merged_where_most_of_them_are(gpu_bytes, rows, place):
+    executor = FakeExecutor(
+        [device("cpu"), device("gpu")], lambda executor, task: {"bytes": gpu_bytes} if task.kind == "gpu" else None
+    )
+    executor.seconds_per_row["gpu"] = executor.seconds_per_row["cpu"]
+    size = rows // 10
+    driver, report = make_driver(executor, rows, "cop", cpu_chunk_rows=size, gpu_chunk_rows=size, chunk_units=1)
+    driver.run()
+    kinds = [each.kind for each in report.stages[0].devices for _ in range(each.chunks)]
+    assert kinds.count("cpu") == kinds.count("gpu")
+    assert [kind for _, _, kind in executor.merges] == [place]
+
+
+@pytest.mark.parametrize(("size", "used"), [(10**9, False), (8, True)])
+def test_a_build_side_that_is_dear_to_copy_keeps_the_other_kind_out(size, used):
+    """Two seconds of copying a gigabyte for four milliseconds of work."""
+    build = dataclasses.replace(scan_stage(20), id=0)
+    probe = dataclasses.replace(scan_stage(4000), id=1, builds=(BroadcastBuild(0, 0, ("t.x",), SCHEMA),))
+    executor = FakeExecutor(BOTH)
+    executor.merge_bytes = size
+    options = {"cpu_chunk_rows": 100, "gpu_chunk_rows": 100, "broadcast_limit_bytes": 2 * 10**9}
+    driver, report = make_driver(executor, 4000, "cop", stages=[build, probe], **options)
+    driver.run()
+    home = executor.merges[0][2]
+    kinds = {each.kind for each in report.stages[1].devices}
+    assert kinds == ({"cpu", "gpu"} if used else {home})

@@ -132,3 +132,52 @@ def test_fewer_cpu_slots_beside_the_gpu_and_all_without_it():
     assert policy.window("cpu", 2) == 6
     policy.withdraw("gpu", unless_last=True)
     assert policy.window("cpu", 2) == 16
+
+
+def entering(seconds, per_row):
+    """A device that has to be brought build sides before its first chunk."""
+    begun = []
+
+    def speed(begin, size):
+        first = not begun
+        begun.append(begin)
+        return size * per_row + (seconds if first else 0.0)
+
+    return speed
+
+
+@pytest.mark.parametrize("entry", [0.05, 0.4, 1.5])
+@pytest.mark.parametrize("home", ["cpu", "gpu"])
+@pytest.mark.parametrize("gpu_ratio", [0.2, 1, 4, 20])
+def test_bringing_build_sides_to_a_device_is_counted(gpu_ratio, home, entry):
+    slots, rows = {"cpu": 4, "gpu": 1}, 20 * MILLION
+    true = {"cpu": 1e-7 * gpu_ratio * 4, "gpu": 1e-7}
+    other = "gpu" if home == "cpu" else "cpu"
+    policy = PullPolicy(("gpu", "cpu"), slots, LIMITS, true, unit_rows=115_000)
+    policy.charge({other: entry, home: 0.0})
+    speeds = {home: steady(true[home], 0.003), other: entering(entry, true[other])}
+    outcome = simulate(policy, slots, rows, speeds, 115_000)
+    alone = {kind: rows * true[kind] / slots[kind] for kind in slots}
+    alone[other] += entry
+    assert outcome.makespan <= min(alone.values()) / 0.98 + 0.02
+    assert sum(size for _, size, _, _ in outcome.chunks) == rows
+
+
+def test_a_device_of_unknown_speed_is_brought_build_sides_only_where_that_may_pay():
+    slots, rows = {"cpu": 1, "gpu": 1}, 10 * MILLION
+    for entry, tried in ((0.1, True), (1.0, False)):
+        policy = PullPolicy(("gpu", "cpu"), slots, LIMITS, unit_rows=115_000)
+        policy.charge({"gpu": entry})
+        speeds = {"cpu": steady(1e-7), "gpu": entering(entry, 1e-7)}  # a second on the CPU alone
+        outcome = simulate(policy, slots, rows, speeds, 115_000)
+        assert (outcome.rows("gpu") > 0) == tried
+        assert outcome.makespan <= 1.02 + entry * tried
+
+
+def test_what_all_devices_have_to_wait_for_makes_no_difference():
+    plain, charged = (
+        PullPolicy(("gpu", "cpu"), {"cpu": 1, "gpu": 1}, LIMITS, {"cpu": 1e-7, "gpu": 1e-7}) for _ in range(2)
+    )
+    charged.charge({"gpu": 5.0, "cpu": 5.0})
+    for kind in ("gpu", "cpu"):
+        assert charged.rows_for(kind, 50 * MILLION, {}) == plain.rows_for(kind, 50 * MILLION, {})
