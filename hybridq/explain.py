@@ -16,12 +16,13 @@ from hybridq.physical.pipeline import (
     PartitionedBuild,
     PartitionSource,
     ProbeStep,
+    RangeSource,
     Stage,
     TableSource,
 )
 
 if TYPE_CHECKING:
-    from hybridq.physical.pipeline import Pipeline
+    from hybridq.physical.pipeline import Pipeline, Source
     from hybridq.physical.stages import PhysicalPlan
     from hybridq.report import ModePrediction, Report, StageReport
 
@@ -184,12 +185,7 @@ def _explain_stage(
         mode=mode,
         engine=" + ".join(engines.get(kind, kind) for kind in KINDS.get(mode, ())),
         reason=report.reason if report is not None else "",
-        source=" and ".join(
-            f"table {source.table}"
-            if isinstance(source, TableSource)
-            else f"{'partitions of ' if isinstance(source, PartitionSource) else ''}stage {source.stage}"
-            for source in sources
-        ),
+        source=" and ".join(map(_source, sources)),
         predicate="; ".join(str(predicate) for predicate in predicates if predicate is not None) or None,
         joins=tuple(join for branch in branches for join in _joins(branch, branch.pipeline)),
         input_rows=stage.input_rows,
@@ -202,6 +198,13 @@ def _explain_stage(
         basis=report.basis if report is not None else "",
         break_even_rows=report.break_even_rows if report is not None else None,
     )
+
+
+def _source(source: Source) -> str:
+    if isinstance(source, TableSource):
+        return f"table {source.table}"
+    what = {PartitionSource: "partitions of ", RangeSource: "ranges, in order, of "}.get(type(source), "")
+    return f"{what}stage {source.stage}"
 
 
 def _joins(stage: Stage, pipeline: Pipeline) -> list[JoinExplanation]:

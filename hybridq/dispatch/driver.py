@@ -26,7 +26,15 @@ from hybridq.dispatch.stage_run import ChunkState, Part, StageRun
 from hybridq.dispatch.tasks import MergeTask
 from hybridq.errors import ExecutionError, QueryCancelled
 from hybridq.physical.binding import value_of
-from hybridq.physical.pipeline import BroadcastBuild, Chunk, PartitionedBuild, PartitionSource, PieceUnits
+from hybridq.physical.pipeline import (
+    BroadcastBuild,
+    Chunk,
+    PartitionedBuild,
+    PartitionSource,
+    PieceUnits,
+    RangeSource,
+    RangeUnits,
+)
 from hybridq.placement.cost import NETWORK_BYTES_PER_S, merging_kind
 from hybridq.topology import Kind
 
@@ -233,16 +241,19 @@ class Driver(FaultHandling):
         inputs = [self._output(stage) for stage in run.stage.branch(chunk.branch).inputs]
         if ahead:
             inputs.append(ahead)
-        task = replace(
-            task, hot=self._hot, pieces=self._piece_lists(run, chunk), split_memory=self._config.split_memory_bytes,
-            ahead=bool(ahead),
-        )  # fmt: skip
+        pieces = self._piece_lists(run, chunk)
+        if isinstance(chunk.source, RangeUnits):  # what to cut is said by the list
+            task = replace(task, chunk=replace(task.chunk, source=replace(chunk.source, cuts=())))
+        memory = self._config.split_memory_bytes
+        task = replace(task, hot=self._hot, pieces=pieces, split_memory=memory, ahead=bool(ahead))
         self._executor.run_chunk(task, tables, inputs, kind, -run.stage.id)
 
     def _piece_lists(self, run: StageRun, chunk: Chunk) -> tuple[PieceList, ...]:
         """Say where the partitions are that a chunk reads."""
         branch, units = run.stage.branch(chunk.branch), chunk.source
         source = branch.pipeline.source
+        if isinstance(units, RangeUnits) and isinstance(source, RangeSource):
+            return (self._runs[source.stage].run_list(units),)
         if not isinstance(units, PieceUnits) or not isinstance(source, PartitionSource):
             return ()
         found = [self._runs[source.stage].piece_list(PROBING, units)]

@@ -36,8 +36,9 @@ def exchange_of_this_worker() -> tuple[PieceStore, Fetch]:
     if plugin is None:
         plugin = sync(worker.loop, _install, worker)
 
-    def fetch(address: str, names: Sequence[str], partitions: Sequence[int]) -> list[list[pa.Buffer]]:
-        answer: list[list[pa.Buffer]] = sync(worker.loop, _ask, worker, address, list(names), list(partitions))
+    def fetch(address: str, names: Sequence[str], partitions: Sequence[Sequence[int]]) -> list[list[pa.Buffer]]:
+        wanted = [list(each) for each in partitions]
+        answer: list[list[pa.Buffer]] = sync(worker.loop, _ask, worker, address, list(names), wanted)
         return answer
 
     return plugin.store, fetch
@@ -72,28 +73,28 @@ async def _install(worker: Any) -> Any:
     main_memory().keeps(lambda: plugin.store.nbytes)
     worker.plugins[PLUGIN] = plugin
 
-    async def send(names: list[str], partitions: list[int]) -> dict[str, Any]:
+    async def send(names: list[str], partitions: list[list[int]]) -> dict[str, Any]:
         return await _send(plugin.store, names, partitions)
 
     worker.handlers[OPERATION] = send
     return plugin
 
 
-async def _send(store: PieceStore, names: list[str], partitions: list[int]) -> dict[str, Any]:
+async def _send(store: PieceStore, names: list[str], partitions: list[list[int]]) -> dict[str, Any]:
     """Answer another worker."""
     from distributed.protocol.serialize import to_serialize
 
     serialize: Any = to_serialize
     found, missing = [], []
-    for name in names:
+    for name, wanted in zip(names, partitions, strict=True):
         try:
-            found.append(await asyncio.to_thread(store.messages, name, partitions))
+            found.append(await asyncio.to_thread(store.messages, name, wanted))
         except (KeyError, OSError):
             missing.append(name)
     return {"missing": missing, "pieces": serialize([] if missing else found)}
 
 
-async def _ask(worker: Any, address: str, names: list[str], partitions: list[int]) -> list[list[pa.Buffer]]:
+async def _ask(worker: Any, address: str, names: list[str], partitions: list[list[int]]) -> list[list[pa.Buffer]]:
     from distributed.core import send_recv
 
     communication = await asyncio.wait_for(worker.rpc.connect(address), CONNECT_SECONDS)

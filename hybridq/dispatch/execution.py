@@ -34,6 +34,8 @@ from hybridq.physical.pipeline import (
     Pipeline,
     ProbeStep,
     ProjectStep,
+    RangeSource,
+    RangeUnits,
     Sink,
     SortedRunSink,
     SplitSink,
@@ -114,7 +116,7 @@ def run_stage(
         The chunk's partial result, of the sink's schema; rows that are to be split are not yet.
     """
     stage = stage.branch(chunk.branch)
-    partitions = _partitions(stage, chunk, pieces, clock) if isinstance(chunk.source, PieceUnits) else {}
+    partitions = _partitions(stage, chunk, pieces, clock) if isinstance(chunk.source, PieceUnits | RangeUnits) else {}
     builds: dict[int, BuildSide] = {}
     aligned = dict(chunk.aligned)
     for build in _in_order(stage.builds):
@@ -169,6 +171,9 @@ def _in_order(builds: tuple[Build, ...]) -> list[Build]:
 def _partitions(stage: Stage, chunk: Chunk, pieces: PieceReader | None, clock: Clock) -> dict[int, pa.Table]:
     """Read a chunk's partitions, by build side; the probing side is ``PROBING``."""
     source, units = stage.pipeline.source, chunk.source
+    if pieces is not None and isinstance(units, RangeUnits) and isinstance(source, RangeSource):
+        with clock.section("read"):
+            return {PROBING: pieces.read_range(to_arrow_schema(source.schema), source.keys, units)}
     if pieces is None or not isinstance(units, PieceUnits) or not isinstance(source, PartitionSource):
         raise TypeError("a chunk of partitions needs to be told where they are")
     with clock.section("read"):
@@ -220,6 +225,8 @@ def _flow(
     with clock.section("read"):
         if isinstance(pipeline.source, PartitionSource):
             frame = engine.from_arrow(inputs[PROBING])
+        elif isinstance(pipeline.source, RangeSource):
+            frame = engine.sort(engine.from_arrow(inputs[PROBING]), pipeline.source.keys)
         elif isinstance(pipeline.source, StageSource):
             table = inputs[pipeline.source.stage]
             frame = engine.from_arrow(_named(table, pipeline.source.names or table.column_names))

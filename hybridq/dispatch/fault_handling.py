@@ -126,6 +126,17 @@ class FaultHandling(QueryRun):
         run.again(state.chunk, state.kind, str(error))
         split = self._runs[error.stage]
         self._make_again(split, [part for part in split.parts if part.state and part.state.serial in error.serials])
+        self._read_again(error.stage)
+
+    def _read_again(self, number: int) -> None:
+        """Let what reads sorted runs, some of which are made again, begin anew.
+
+        Rows that tie may come in another order in a run that another device makes, and the ranges are cut between them.
+        """
+        if self._runs[number].stage.keeps_runs:
+            readers = [user for user in self._needed_by[number] if self._runs[user].status == "running"]
+            if readers:
+                self._restart(readers)
 
     def _recover(self, there: set[str]) -> None:
         """Do again what was on workers that are gone, where Dask cannot: pieces, and what was made of pieces."""
@@ -134,7 +145,10 @@ class FaultHandling(QueryRun):
             self._restart(restart)
         for number in list(self._runs):
             run = self._runs[number]
-            self._make_again(run, lost_parts(run, there))
+            lost = lost_parts(run, there)
+            self._make_again(run, lost)
+            if lost:
+                self._read_again(number)
 
     def _make_again(self, run: StageRun, parts: Sequence[Part]) -> None:
         """Run the chunks of some partial results again."""

@@ -13,7 +13,7 @@ from hybridq.engines.account import DeviceAccount
 from hybridq.engines.protocol import Engine
 from hybridq.engines.support import aggregate_lacking
 from hybridq.errors import DeviceOutOfMemory
-from hybridq.physical.pipeline import AggregateMerge, ConcatenateMerge, KeepPieces, Stage
+from hybridq.physical.pipeline import AggregateMerge, ConcatenateMerge, KeepPieces, SortedRunSink, SortMerge, Stage
 from hybridq.placement.cost import GPU_MERGE_ROWS
 
 
@@ -34,8 +34,12 @@ def merge_tables(stage: Stage, parts: Sequence[pa.Table], last: bool, gpu: Engin
         if not last:
             return merged
         merged = finalize(merge, merged)
-    elif isinstance(merge, KeepPieces):
-        merged = concatenate(ConcatenateMerge(merge.schema), parts)  # of one chunk, before it is split
+    elif isinstance(merge, KeepPieces):  # of one chunk, before it is split
+        sink = stage.pipeline.sink
+        if isinstance(sink, SortedRunSink):
+            merged = merge_sorted(SortMerge(sink.keys, sink.schema), parts)
+        else:
+            merged = concatenate(ConcatenateMerge(merge.schema), parts)
     elif isinstance(merge, ConcatenateMerge):
         merged = concatenate(merge, parts)
     elif last:

@@ -7,10 +7,11 @@ key go, for whatever reason (``hybridq.dispatch.exchange``).
 from __future__ import annotations
 
 import contextlib
+import itertools
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -20,7 +21,8 @@ import pyarrow as pa
 
 from hybridq.engines.split import Split, select, split
 from hybridq.errors import ExecutionError, PiecesLost
-from hybridq.physical.pipeline import PieceUnits, SplitSink
+from hybridq.physical.pipeline import Cut, PieceUnits, RangeUnits, SortedRunSink, SplitSink
+from hybridq.plan.expressions import SortKey
 from hybridq.topology import Kind
 
 SPLIT_BYTES = 2**30
@@ -56,6 +58,8 @@ class PieceList:
         Of workers.
     entries : tuple of (kind, chunk, serial number, position in ``addresses``)
         In chunk order.
+    cuts : tuple of Cut
+        Of sorted runs: what each entry has of the range.
     """
 
     reader: int
@@ -63,6 +67,7 @@ class PieceList:
     prefix: str
     addresses: tuple[str, ...] = ()
     entries: tuple[tuple[Kind, int, int, int], ...] = ()
+    cuts: tuple[Cut, ...] = ()
 
 
 def entry_name(kind: Kind, prefix: str, chunk: int, serial: int) -> str:
@@ -236,8 +241,10 @@ class PieceStore:
 class Fetch(Protocol):
     """Reads entries of another worker."""
 
-    def __call__(self, address: str, names: Sequence[str], partitions: Sequence[int]) -> list[list[pa.Buffer]]:
-        """Return the messages of each entry.
+    def __call__(
+        self, address: str, names: Sequence[str], partitions: Sequence[Sequence[int]]
+    ) -> list[list[pa.Buffer]]:
+        """Return the messages of each entry, of the partitions that are wanted of it.
 
         Raises
         ------
@@ -289,17 +296,42 @@ class PieceReader:
             Some are not there any more.
         """
         found = [schema.empty_table()]
-        tables = self._tables(reader, schema, units.partitions)
-        found += [select(table, keys, units.parts, units.part, round_number=1) for table in tables]
+        for tables in self._tables(reader, schema, itertools.repeat(units.partitions)):
+            found += [select(table, keys, units.parts, units.part, round_number=1) for table in tables]
         if further:
-            found += self._tables(reader, schema, further)
-        table = pa.concat_tables(found)
-        return table.combine_chunks() if table.nbytes < SPLIT_BYTES else table
+            for tables in self._tables(reader, schema, itertools.repeat(further)):
+                found += tables
+        return _together(found)
 
-    def _tables(self, reader: int, schema: pa.Schema, partitions: Sequence[int]) -> Iterator[pa.Table]:
-        pieces = self._lists[reader]
+    def read_range(self, schema: pa.Schema, keys: Sequence[SortKey], units: RangeUnits) -> pa.Table:
+        """Return the rows of a range, those of each run in order, the runs one after the other.
+
+        Parameters
+        ----------
+        schema : pyarrow.Schema
+            As for ``read``.
+        keys : sequence of SortKey
+            What the runs are sorted by.
+        units : RangeUnits
+
+        Raises
+        ------
+        PiecesLost
+            Some of the runs are not there any more.
+        """
+        cuts = self._lists[PROBING].cuts
+        found = [schema.empty_table()]
+        blocks = (range(cut.first, cut.stop) for cut in cuts)
+        for cut, tables in zip(cuts, self._tables(PROBING, schema, blocks), strict=True):
+            found.append(_within(pa.concat_tables(tables), cut, units, keys))
+        return _together(found)
+
+    def _tables(self, reader: int, schema: pa.Schema, partitions: Iterable[Sequence[int]]) -> Iterator[list[pa.Table]]:
+        """Yield the rows of each entry, of the partitions that are wanted of it."""
+        pieces, wanted_of_all = self._lists[reader], iter(partitions)
         for start in range(0, len(pieces.entries), READ_TOGETHER):
             entries = pieces.entries[start : start + READ_TOGETHER]
+            wanted = list(itertools.islice(wanted_of_all, len(entries)))
             found: list[list[pa.Table]] = [[] for _ in entries]
             elsewhere: dict[int, list[int]] = {}
             lost: dict[int, str] = {}
@@ -309,7 +341,7 @@ class PieceReader:
                     elsewhere.setdefault(place, []).append(position)
                     continue
                 try:
-                    tables = self._store.tables(name, partitions)
+                    tables = self._store.tables(name, wanted[position])
                     found[position] = [table.rename_columns(schema.names) for table in tables]
                 except KeyError:
                     lost[serial] = "they were let go meanwhile"
@@ -318,7 +350,7 @@ class PieceReader:
             for place, positions in elsewhere.items():
                 names = [entry_name(entries[i][0], pieces.prefix, entries[i][1], entries[i][2]) for i in positions]
                 try:
-                    answers = self._fetch(pieces.addresses[place], names, partitions)
+                    answers = self._fetch(pieces.addresses[place], names, [wanted[i] for i in positions])
                 except KeyError as error:
                     gone = [entries[i][2] for i, name in zip(positions, names, strict=True) if name in error.args]
                     lost |= dict.fromkeys(gone, f"{pieces.addresses[place]} does not have them any more")
@@ -330,8 +362,47 @@ class PieceReader:
                         found[position] = [table_of(message, schema) for message in messages]
             if lost:
                 raise PiecesLost(pieces.stage, tuple(lost), next(iter(lost.values())))
-            for tables in found:
-                yield from tables
+            yield from found
+
+
+def _together(tables: Sequence[pa.Table]) -> pa.Table:
+    table = pa.concat_tables(tables)
+    return table.combine_chunks() if table.nbytes < SPLIT_BYTES else table
+
+
+def _within(table: pa.Table, cut: Cut, units: RangeUnits, keys: Sequence[SortKey]) -> pa.Table:
+    """Return the rows of a run's blocks that are in a range."""
+    if cut.high is not None and units.high is not None:
+        table = table.slice(0, _rows_before(table, units.high, keys, cut.high))
+    if cut.low is not None and units.low is not None:
+        table = table.slice(_rows_before(table, units.low, keys, cut.low))
+    return table
+
+
+def _rows_before(table: pa.Table, border: pa.Table, keys: Sequence[SortKey], ties: bool) -> int:
+    from hybridq.engines.ranges import rows_before  # not by the client, which imports this module as well
+
+    return rows_before(table, border, keys, ties)
+
+
+def cut_run(table: pa.Table, sink: SortedRunSink) -> Split:
+    """Cut a chunk's sorted rows into blocks, each of which has a row at least."""
+    blocks = max(min(sink.blocks, table.num_rows), 1)
+    return Split(table.combine_chunks(), np.arange(blocks + 1) * table.num_rows // blocks)
+
+
+def samples_of(run: Split, sink: SortedRunSink) -> bytes:
+    """Return the columns of the sort keys, of the first row of each block, as an Arrow IPC stream."""
+    from hybridq.engines.ranges import key_columns
+
+    table = run.table.select(key_columns(run.table.column_names, sink.keys))
+    if table.num_rows:
+        table = table.take(pa.array(run.starts[:-1]))
+    buffer = pa.BufferOutputStream()
+    with pa.ipc.new_stream(buffer, table.schema) as writer:
+        writer.write_table(table)
+    content: bytes = buffer.getvalue().to_pybytes()
+    return content
 
 
 def split_pieces(table: pa.Table, sink: SplitSink) -> list[Split]:

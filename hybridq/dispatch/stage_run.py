@@ -23,19 +23,20 @@ from hybridq.dispatch.progress import KindProgress
 from hybridq.dispatch.tasks import SOURCE, ChunkTask
 from hybridq.errors import ExecutionError
 from hybridq.physical.binding import bind
-from hybridq.physical.branches import BranchedSource, Splits, chunk_source
-from hybridq.physical.partitions import PartitionChunks, SplitChunk, in_range
+from hybridq.physical.branches import BranchedSource, SingleSource, Splits, chunk_source
+from hybridq.physical.partitions import SplitChunk, in_range
 from hybridq.physical.pipeline import (
     AggregateMerge,
     AlignedBuild,
     Chunk,
     MemoryUnits,
     PieceUnits,
+    RangeUnits,
+    SortedRunSink,
     SortMerge,
     Stage,
     TableSource,
 )
-from hybridq.physical.units import ChunkSource
 from hybridq.placement.cost import PullPolicy
 from hybridq.placement.modes import Decision
 from hybridq.report import MOST_SPANS, READ_AHEAD, DeviceReport, Fallback, Span, StageReport
@@ -161,7 +162,7 @@ class StageRun:
     prefix: str
     report: StageReport
     status: Literal["waiting", "running", "done"] = "waiting"
-    source: ChunkSource | PartitionChunks | BranchedSource | None = None
+    source: SingleSource | BranchedSource | None = None
     blob: bytes = b""
     started: float = 0.0
     running: dict[str, ChunkState] = field(default_factory=dict)
@@ -500,11 +501,31 @@ class StageRun:
 
     def split_chunks(self) -> list[SplitChunk]:
         """Return what is in the pieces of each chunk."""
+        events = [(part, part.state.event) for part in self.parts if part.state is not None and part.state.event]
+        found = [SplitChunk(part.order, np.array(event["piece_rows"], np.int64), part.bytes) for part, event in events]
+        sink = self.stage.pipeline.sink
+        if not self.stage.keeps_runs or not isinstance(sink, SortedRunSink) or not found:
+            return found
+        from hybridq.engines.ranges import places
+
+        samples = [pa.ipc.open_stream(event["samples"]).read_all() for _, event in events]
+        numbers = places(samples, sink.keys)
         return [
-            SplitChunk(part.order, np.array(part.state.event["piece_rows"], np.int64), part.bytes)
-            for part in self.parts
-            if part.state is not None and part.state.event is not None
+            replace(chunk, samples=rows, places=own) for chunk, rows, own in zip(found, samples, numbers, strict=True)
         ]
+
+    def run_list(self, units: RangeUnits) -> PieceList:
+        """Return which runs a chunk has to read, and what of each."""
+        parts = {part.order: part for part in self.parts}
+        addresses: dict[str, int] = {}
+        entries = []
+        for cut in units.cuts:
+            part = parts[cut.order]
+            if part.state is None:
+                raise ValueError("a run is of one chunk")
+            place = addresses.setdefault(part.address, len(addresses))
+            entries.append((part.state.kind, part.state.chunk.id, part.state.serial, place))
+        return PieceList(PROBING, self.stage.id, self.prefix, tuple(addresses), tuple(entries), units.cuts)
 
     def piece_list(self, reader: int, units: PieceUnits, further: Sequence[int] = ()) -> PieceList:
         """Return which entries a chunk has to read; those of build sides are never left out by ``units``."""

@@ -25,14 +25,14 @@ from hybridq.dispatch.execution import Clock, read_source, run_stage
 from hybridq.dispatch.main_memory import MainMemory, main_memory
 from hybridq.dispatch.memory import MERGE_FACTOR, check_chunk, compact, footprint, host_footprint
 from hybridq.dispatch.merging import merge_tables
-from hybridq.dispatch.pieces import Fetch, PieceList, PieceReader, PieceStore, split_pieces
+from hybridq.dispatch.pieces import Fetch, PieceList, PieceReader, PieceStore, cut_run, samples_of, split_pieces
 from hybridq.dispatch.read_ahead import ReadAhead
 from hybridq.dispatch.worker import engine_for_worker
 from hybridq.engines.account import DeviceAccount, Watch
 from hybridq.engines.cache import ColumnCache
 from hybridq.engines.protocol import Engine
 from hybridq.errors import DeviceOutOfMemory, ExecutionError, HybridqError
-from hybridq.physical.pipeline import Chunk, MemoryUnits, SplitSink, Stage
+from hybridq.physical.pipeline import Chunk, MemoryUnits, SortedRunSink, SplitSink, Stage
 
 logger = logging.getLogger(__name__)
 
@@ -217,7 +217,8 @@ def compute_chunk(
                 with clock.section("sink"):
                     table = _after_pipeline(task, engine, stage, chunk, table)
                     event |= {"outcome": "done", "rows": table.num_rows, "bytes": table.nbytes}
-                    if isinstance(sink := stage.pipeline.sink, SplitSink):
+                    sink = stage.pipeline.sink
+                    if isinstance(sink, SplitSink) or (isinstance(sink, SortedRunSink) and sink.blocks):
                         result = _keep_pieces(task, table, sink, store, event)
                     else:
                         result = compact(table)
@@ -259,10 +260,14 @@ def _after_pipeline(task: ChunkTask, engine: Engine, stage: Stage, chunk: Chunk,
 
 
 def _keep_pieces(
-    task: ChunkTask, table: pa.Table, sink: SplitSink, store: PieceStore, event: dict[str, Any]
+    task: ChunkTask, table: pa.Table, sink: SplitSink | SortedRunSink, store: PieceStore, event: dict[str, Any]
 ) -> PiecesKept:
-    """Split a chunk's rows, keep the pieces, and tell how many rows each partition has."""
-    splits = split_pieces(table, sink)
+    """Split a chunk's rows, keep the pieces, and tell how many rows each partition or block has."""
+    if isinstance(sink, SortedRunSink):
+        splits = [cut_run(table, sink)]
+        event["samples"] = samples_of(splits[0], sink)
+    else:
+        splits = split_pieces(table, sink)
     event["piece_rows"] = np.sum([np.diff(each.starts) for each in splits], axis=0).tolist()
     event["spilled_bytes"] = store.put(task.key, splits, task.split_memory)
     return PiecesKept(table.num_rows)

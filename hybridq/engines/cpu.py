@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from hybridq.engines import column as columns
 from hybridq.engines.aggregate import aggregate_frame
-from hybridq.engines.column import Column
+from hybridq.engines.column import Column, Indices
 from hybridq.engines.evaluate import evaluate_frame
 from hybridq.engines.frame import CpuFrame
 from hybridq.engines.joining import CpuBuildSide, count_matches, probe_frame
@@ -106,6 +106,10 @@ class CpuEngine:
     def sort(self, frame: Frame, keys: Sequence[SortKey]) -> Frame:
         found = own(frame).compact()
         return found.take(sort_indices(found, keys))
+
+    def order(self, frame: Frame, keys: Sequence[SortKey]) -> Indices:
+        """Return the rows' numbers in the order that ``sort`` puts them into."""
+        return sort_indices(own(frame).compact(), keys)
 
     def top_k(self, frame: Frame, keys: Sequence[SortKey], count: int) -> Frame:
         found = own(frame).compact()

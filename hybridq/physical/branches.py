@@ -9,23 +9,27 @@ from dataclasses import replace
 from hybridq.catalog import Catalog
 from hybridq.config import Config
 from hybridq.physical.partitions import PartitionChunks, SplitChunk
-from hybridq.physical.pipeline import Chunk, PartitionSource, Stage
+from hybridq.physical.pipeline import Chunk, PartitionSource, RangeSource, Stage
+from hybridq.physical.ranges import RangeChunks
 from hybridq.physical.units import ChunkSource
 
 Splits = Mapping[int, Sequence[SplitChunk]]
 """The pieces of each stage whose rows were split."""
 
 
-def chunk_source(
-    stage: Stage, catalog: Catalog, config: Config, splits: Splits
-) -> ChunkSource | PartitionChunks | BranchedSource:
+SingleSource = ChunkSource | PartitionChunks | RangeChunks
+
+
+def chunk_source(stage: Stage, catalog: Catalog, config: Config, splits: Splits) -> SingleSource | BranchedSource:
     """Return what hands out a stage's input."""
     if stage.more:
         return BranchedSource([_single_source(branch, catalog, config, splits) for branch in stage.branches], stage)
     return _single_source(stage, catalog, config, splits)
 
 
-def _single_source(stage: Stage, catalog: Catalog, config: Config, splits: Splits) -> ChunkSource | PartitionChunks:
+def _single_source(stage: Stage, catalog: Catalog, config: Config, splits: Splits) -> SingleSource:
+    if isinstance(stage.pipeline.source, RangeSource):
+        return RangeChunks(stage, config, splits[stage.pipeline.source.stage])
     if isinstance(stage.pipeline.source, PartitionSource):
         return PartitionChunks(stage, config, splits)
     return ChunkSource(stage, catalog, config)
@@ -36,12 +40,12 @@ class BranchedSource:
 
     Parameters
     ----------
-    sources : sequence of ChunkSource or PartitionChunks
+    sources : sequence of ChunkSource, PartitionChunks or RangeChunks
         Of each input.
     stage : Stage
     """
 
-    def __init__(self, sources: Sequence[ChunkSource | PartitionChunks], stage: Stage) -> None:
+    def __init__(self, sources: Sequence[SingleSource], stage: Stage) -> None:
         branches = stage.branches
         self._sources = list(sources)
         # A constant table is no unit of a registered one, and its rows count all the same.

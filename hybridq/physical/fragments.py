@@ -20,7 +20,7 @@ from hybridq.physical.pipeline import (
     Step,
     TableSource,
 )
-from hybridq.plan.expressions import Cast, Column, Expression, NamedExpression, columns_of
+from hybridq.plan.expressions import Cast, Column, Expression, NamedExpression, SortKey, columns_of
 from hybridq.plan.nodes import Aggregate
 from hybridq.types import Field, Schema, is_integer
 
@@ -49,6 +49,32 @@ class PendingSplit:
     def rows(self) -> float:
         """Return the estimated rows that are split."""
         return self.fragment.rows if self.groups is None else min(self.groups.rows, self.fragment.rows)
+
+
+@dataclass(slots=True, eq=False)
+class PendingSort:
+    """The source of a pipeline that reads other pipelines' rows in order: those become a stage of their own.
+
+    Attributes
+    ----------
+    fragment : OpenPipeline or OpenUnion
+        Gives the rows.
+    keys : tuple of SortKey
+    blocks : int
+        See ``hybridq.physical.pipeline.SortedRunSink``.
+    id : int
+        Identifies the sort.
+    """
+
+    fragment: OpenPipeline | OpenUnion
+    keys: tuple[SortKey, ...]
+    blocks: int
+    id: int
+
+    @property
+    def rows(self) -> float:
+        """Return the estimated rows that are sorted."""
+        return self.fragment.rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +107,7 @@ class OpenPipeline:
 
     Attributes
     ----------
-    source : Source or PendingSplit
+    source : Source, PendingSplit or PendingSort
     schema : Schema
         Columns that flow at its end.
     steps : list of Step
@@ -91,7 +117,7 @@ class OpenPipeline:
         Estimates at its end.
     """
 
-    source: Source | PendingSplit
+    source: Source | PendingSplit | PendingSort
     schema: Schema
     rows: float
     bytes: float

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from hybridq.config import Config
 from hybridq.physical.pipeline import Chunk, GroupStep, PartitionedBuild, PartitionSource, PieceUnits, Stage
@@ -33,14 +34,20 @@ class SplitChunk:
     order : tuple of int
         ``Chunk.order``.
     rows : array of int64
-        Of each partition; where there are witnesses, theirs are one more.
+        Of each partition, or block of a sorted run; where there are witnesses, theirs are one more.
     bytes : int
         Of all pieces.
+    samples : pyarrow.Table or None
+        Of a sorted run: the columns of the sort keys, of the first row of each block.
+    places : array of int64 or None
+        Where these rows come among those of all runs, in order.
     """
 
     order: tuple[int, ...]
     rows: Counts
     bytes: int
+    samples: pa.Table | None = None
+    places: Counts | None = None
 
 
 def partitions_for(size: float, config: Config) -> int:

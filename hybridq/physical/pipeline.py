@@ -84,7 +84,50 @@ class PieceUnits:
     bytes: int = 0
 
 
-Units = ParquetUnits | MemoryUnits | PieceUnits
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What a range of sorted rows has of one chunk's run.
+
+    Attributes
+    ----------
+    order : tuple of int
+        ``Chunk.order`` of the chunk.
+    first, stop : int
+        Blocks of the run.
+    low, high : bool or None
+        Whether rows of the first (last) block that tie with the range's first row (with the row after its last) come
+        before that; ``None``: the block begins (ends) where the range does.
+    """
+
+    order: tuple[int, ...]
+    first: int
+    stop: int
+    low: bool | None = None
+    high: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RangeUnits:
+    """A range of the sorted rows of an earlier stage.
+
+    Attributes
+    ----------
+    low, high : pyarrow.Table or None
+        Sort keys of its first row and of the row after its last; ``None``: the first and the last of all.
+    cuts : tuple of Cut
+        Of the runs that may have some of it.
+    rows, bytes : int
+        Estimates.
+    """
+
+    low: pa.Table | None
+    high: pa.Table | None
+    cuts: tuple[Cut, ...]
+    rows: int = 0
+    bytes: int = 0
+
+
+Units = ParquetUnits | MemoryUnits | PieceUnits | RangeUnits
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +218,26 @@ class PartitionSource:
     id: int = -1
 
 
-Source = TableSource | StageSource | PartitionSource
+@dataclass(frozen=True, slots=True)
+class RangeSource:
+    """Read the rows of an earlier stage, whose chunks are sorted, in order: each chunk reads a range of them.
+
+    Attributes
+    ----------
+    stage : int
+    schema : Schema
+    keys : tuple of SortKey
+    id : int
+        Identifies the sort.
+    """
+
+    stage: int
+    schema: Schema
+    keys: tuple[SortKey, ...]
+    id: int
+
+
+Source = TableSource | StageSource | PartitionSource | RangeSource
 
 # --- steps ---------------------------------------------------------------------------------------------------------
 
@@ -277,10 +339,19 @@ class TopKSink:
 
 @dataclass(frozen=True, slots=True)
 class SortedRunSink:
-    """All rows of this chunk, in order."""
+    """All rows of this chunk, in order.
+
+    Attributes
+    ----------
+    keys : tuple of SortKey
+    schema : Schema
+    blocks : int
+        Pieces, one after the other, into which the rows are cut that stay on the worker; 0: they go to the merge.
+    """
 
     keys: tuple[SortKey, ...]
     schema: Schema
+    blocks: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -602,21 +673,26 @@ class Stage:
         return isinstance(self.merge, KeepPieces)
 
     @property
+    def keeps_runs(self) -> bool:
+        """Tell whether these pieces are sorted runs: what reads them has to read them as they were planned with."""
+        return self.keeps_pieces and isinstance(self.pipeline.sink, SortedRunSink)
+
+    @property
     def split_inputs(self) -> tuple[int, ...]:
         """Return the ids of the stages whose pieces this one's tasks read, those of the probing side first."""
         found: list[int] = []
         for branch in self.branches:
-            if isinstance(branch.pipeline.source, PartitionSource):
+            if isinstance(branch.pipeline.source, PartitionSource | RangeSource):
                 found.append(branch.pipeline.source.stage)
             found += [build.stage for build in branch.builds if isinstance(build, PartitionedBuild)]
         return tuple(dict.fromkeys(found))
 
     @property
     def split_parts(self) -> frozenset[int]:
-        """Return the ids of the joins and aggregates for which this stage reads what was split."""
+        """Return the ids of the joins, aggregates and sorts for which this stage reads what was split."""
         found = {build.id for branch in self.branches for build in branch.builds if isinstance(build, PartitionedBuild)}
         sources = (branch.pipeline.source for branch in self.branches)
-        return frozenset(found | {source.id for source in sources if isinstance(source, PartitionSource)})
+        return frozenset(found | {source.id for source in sources if isinstance(source, PartitionSource | RangeSource)})
 
     @property
     def inputs(self) -> tuple[int, ...]:

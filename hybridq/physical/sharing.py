@@ -23,6 +23,7 @@ from hybridq.physical.pipeline import (
     PartitionSource,
     Pipeline,
     ProbeStep,
+    RangeSource,
     Stage,
     StageSource,
 )
@@ -103,6 +104,7 @@ _BUILD_IDS = {
     (AlignedBuild, "id"),
     (PartitionedBuild, "id"),
     (PartitionSource, "id"),
+    (RangeSource, "id"),
 }
 
 

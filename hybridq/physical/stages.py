@@ -27,6 +27,7 @@ from hybridq.physical.fragments import (
     OpenUnion,
     PendingAggregate,
     PendingBuild,
+    PendingSort,
     PendingSplit,
 )
 from hybridq.physical.partitions import partitions_for
@@ -50,6 +51,7 @@ from hybridq.physical.pipeline import (
     Pipeline,
     ProbeStep,
     ProjectStep,
+    RangeSource,
     Sink,
     SortedRunSink,
     SortMerge,
@@ -60,6 +62,7 @@ from hybridq.physical.pipeline import (
     TableSource,
     TopKSink,
 )
+from hybridq.physical.ranges import blocks_for
 from hybridq.physical.sharing import SharedStages
 from hybridq.physical.split_aggregates import FEW_GROUPS, partial_bytes, split_by_groups, split_by_values
 from hybridq.physical.units import KeyRanges, alignment_overhead, surviving_units
@@ -212,14 +215,21 @@ class _Planner:
     @lower.register
     def _(self, node: nodes.Sort) -> Fragment:
         fragment = self._settled(self.lower(node.input))
+        identifier = next(self._ids)
         if isinstance(fragment, OpenMerge):
             fragment.finish.append(FinishSort(node.keys))
             return fragment
-        sink = SortedRunSink(node.keys, node.schema)
-        return OpenMerge(fragment, sink, SortMerge(node.keys, node.schema), node.schema, fragment.rows, fragment.bytes)
+        if not self._may_meet(fragment, identifier, fragment.bytes):
+            blocks = blocks_for(fragment.bytes, self._chunks(fragment), self._config)
+            source = PendingSort(fragment, node.keys, blocks, identifier)
+            return OpenPipeline(source, node.schema, fragment.rows, fragment.bytes)
+        sink, merge = SortedRunSink(node.keys, node.schema), SortMerge(node.keys, node.schema)
+        return OpenMerge(fragment, sink, merge, node.schema, fragment.rows, fragment.bytes, gathers=identifier)
 
     @lower.register
     def _(self, node: nodes.TopK) -> Fragment:
+        if 0 < self._config.gather_limit_bytes < self._estimator.bytes(node):
+            return self.lower(nodes.Limit(nodes.Sort(node.input, node.keys), node.offset, node.count))
         fragment = self._settled(self.lower(node.input))
         rows, size = self._estimate(node)
         if isinstance(fragment, OpenMerge):
@@ -390,14 +400,22 @@ class _Planner:
 
     def _gathers(self, fragment: OpenMerge, pending: PendingAggregate) -> bool:
         """Tell whether partial results of an aggregate may all meet on one worker."""
+        # What HAVING or joins leave of groups that chunks do not share is hardly estimated, and little to merge.
+        pipeline = fragment.pipeline
+        size = 0.0 if self._private_groups(fragment) else partial_bytes(fragment, pending, self._chunks(pipeline))
+        return self._may_meet(pipeline, pending.id, size)
+
+    def _may_meet(self, pipeline: OpenPipeline | OpenUnion, identifier: int, size: float) -> bool:
+        """Tell whether so many bytes of partial results of a pipeline's chunks may meet on one worker."""
         limit = self._config.gather_limit_bytes
-        if limit == 0 or pending.id in self._partitioned:
+        if limit == 0 or identifier in self._partitioned:
             return False
-        if self._private_groups(fragment):
-            return True  # what HAVING or joins leave of them is hardly estimated, and little to merge
-        inputs = fragment.pipeline.parts if isinstance(fragment.pipeline, OpenUnion) else [fragment.pipeline]
-        chunks = sum(-(-self._input_rows(part) // self._config.cpu_chunk_rows) for part in inputs)
-        return chunks <= len(inputs) or partial_bytes(fragment, pending, chunks) <= limit
+        return size <= limit or self._chunks(pipeline) <= 1
+
+    def _chunks(self, pipeline: OpenPipeline | OpenUnion) -> int:
+        """Return into about how many chunks the input of a pipeline is cut."""
+        inputs = pipeline.parts if isinstance(pipeline, OpenUnion) else [pipeline]
+        return sum(max(-(-self._input_rows(part) // self._config.cpu_chunk_rows), 1) for part in inputs)
 
     def _private_groups(self, fragment: OpenMerge) -> bool:
         """Tell whether chunks hardly share groups, since the table is clustered by a group key."""
@@ -469,7 +487,7 @@ class _Planner:
             return int(pipeline.source.values.num_rows)
         if isinstance(pipeline.source, TableSource):
             return sum(unit.rows for unit in self._units(pipeline.source))
-        return max(round(pipeline.source.rows), 0) if isinstance(pipeline.source, PendingSplit) else 0
+        return max(round(pipeline.source.rows), 0) if isinstance(pipeline.source, PendingSplit | PendingSort) else 0
 
     def _units(self, source: TableSource) -> list[Unit]:
         """Return a table's units that statistics do not exclude; they are looked for once, however often asked for."""
@@ -509,8 +527,14 @@ class _Planner:
             builds.append(AlignedBuild(pending.id, inner, pending.keys, pending.probe_column, pending.build_column))
         return Pipeline(self._close_source(pipeline.source, needed), steps, sink), tuple(builds)
 
-    def _close_source(self, source: Source | PendingSplit, needed: frozenset[str]) -> Source:
-        """Read only what is needed; what is to be split becomes a stage."""
+    def _close_source(self, source: Source | PendingSplit | PendingSort, needed: frozenset[str]) -> Source:
+        """Read only what is needed; what is to be split, or sorted, becomes a stage."""
+        if isinstance(source, PendingSort):
+            fragment, used = source.fragment, (columns_of(key.expression) for key in source.keys)
+            schema = fragments.restrict(fragment.schema, needed.union(*used))
+            runs, merge = SortedRunSink(source.keys, schema, source.blocks), KeepPieces(schema)
+            stage = self.close(OpenMerge(fragment, runs, merge, schema, fragment.rows, fragment.bytes), schema)
+            return RangeSource(stage, schema, source.keys, source.id)
         if not isinstance(source, PendingSplit):
             return _prune_source(source, needed)
         if source.groups is not None:
@@ -596,7 +620,7 @@ def _title(branches: Sequence[Branch], fragment: OpenMerge) -> str:
     elif isinstance(sink, TopKSink):
         words.append(f"top {sink.count}")
     elif isinstance(sink, SortedRunSink):
-        words.append("sort")
+        words.append("sort in runs" if sink.blocks else "sort")
     elif isinstance(sink, SplitSink):
         words += ["aggregate"] if sink.partial is not None else []
         words.append(f"split by {', '.join(sink.keys)}")
@@ -638,4 +662,6 @@ def _input_words(branch: Branch) -> list[str]:
 def _source_word(source: Source) -> str:
     if isinstance(source, TableSource):
         return f"scan {source.table}"
+    if isinstance(source, RangeSource):
+        return f"read stage {source.stage} in order (ranges)"
     return f"read {'partitions of ' if isinstance(source, PartitionSource) else ''}stage {source.stage}"

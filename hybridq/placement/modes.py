@@ -8,7 +8,7 @@ from typing import Literal
 
 from hybridq.config import Config
 from hybridq.errors import ConfigurationError, DeviceUnavailable, FallbackForbidden
-from hybridq.physical.pipeline import BroadcastBuild, PartitionSource, Stage, TableSource
+from hybridq.physical.pipeline import BroadcastBuild, PartitionSource, RangeSource, Stage, TableSource
 from hybridq.placement.choice import Choice, Option, StageMode, choose
 from hybridq.placement.cost import NETWORK_BYTES_PER_S, SMALLEST_CHUNK_ROWS
 from hybridq.placement.predict import StagePrediction
@@ -367,7 +367,8 @@ def _by_rule(stage: Stage, slots: Mapping[Kind, int], config: Config) -> Decisio
         return Decision(stage.id, "EXEC_CPU", "the cluster has no GPU worker")
     if not slots.get("cpu"):
         return Decision(stage.id, "EXEC_GPU", "the cluster has no CPU worker")
-    if not any(isinstance(branch.pipeline.source, TableSource | PartitionSource) for branch in stage.branches):
+    cut = TableSource | PartitionSource | RangeSource
+    if not any(isinstance(branch.pipeline.source, cut) for branch in stage.branches):
         return Decision(stage.id, "EXEC_CPU", "its input is the result of an earlier stage, one chunk on a CPU worker")
     if stage.input_rows <= config.cpu_chunk_rows:
         return Decision(

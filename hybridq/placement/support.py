@@ -20,6 +20,7 @@ from hybridq.physical.pipeline import (
     PartitionedBuild,
     PartitionSource,
     ProbeStep,
+    RangeSource,
     Stage,
     StageSource,
 )
@@ -75,7 +76,7 @@ def _part_lacking(part: Any, kind: Kind) -> str | None:
         return aggregate_lacking(kind, part)
     if isinstance(part, ScanColumn):
         return type_lacking(kind, part.type)
-    if isinstance(part, (StageSource, PartitionSource, BroadcastBuild, PartitionedBuild)):
+    if isinstance(part, (StageSource, PartitionSource, RangeSource, BroadcastBuild, PartitionedBuild)):
         reasons = (type_lacking(kind, field.type) for field in part.schema)
         return next((reason for reason in reasons if reason is not None), None)
     reasons = (comparison_lacking(expression.type) for expression in _compared(part))

@@ -21,6 +21,7 @@ from hybridq.physical.pipeline import (
     PartitionSource,
     Pipeline,
     ProjectStep,
+    RangeSource,
     Sink,
     SortedRunSink,
     Source,
@@ -194,7 +195,7 @@ class WorkPlanner:
         for branch in stage.branches:
             source = branch.pipeline.source
             known = isinstance(source, TableSource) and branch.values is None
-            from_table = from_table or known or isinstance(source, PartitionSource)
+            from_table = from_table or known or isinstance(source, PartitionSource | RangeSource)
             own = self._rows_of(branch)
             share = own / total if len(stage.branches) > 1 else 1.0
             rows += own
@@ -222,7 +223,7 @@ class WorkPlanner:
     def _rows_of(self, branch: Stage) -> float:
         """Return the rows that one input of a stage reads."""
         source = branch.pipeline.source
-        if isinstance(source, StageSource | PartitionSource):
+        if isinstance(source, StageSource | PartitionSource | RangeSource):
             return float(self._stages[source.stage].estimated_rows)
         if branch.values is not None:
             return float(branch.values.num_rows)
@@ -238,7 +239,10 @@ class WorkPlanner:
     def _pipeline(self, stage: Stage, pipeline: Pipeline, share: float, known: bool, items: list[Item]) -> float:
         """Add a pipeline's work; return the rows that reach its sink for each row of the stage's input."""
         source = pipeline.source
-        if isinstance(source, StageSource | PartitionSource):
+        if isinstance(source, RangeSource):
+            items.append(Item("in", "to_device", share * _width(source.schema)))
+            items.append(Item("compute", "sort", share, weight=len(source.keys)))
+        elif isinstance(source, StageSource | PartitionSource):
             items.append(Item("in", "to_device", share * _width(source.schema)))
         elif not known:
             items.append(Item("in", "to_device", share * _width(_source_fields(source))))

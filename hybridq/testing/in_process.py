@@ -139,7 +139,7 @@ class InProcessConnection:
         """Do nothing: nothing was opened."""
 
 
-def _nobody(address: str, names: Sequence[str], partitions: Sequence[int]) -> list[list[pa.Buffer]]:
+def _nobody(address: str, names: Sequence[str], partitions: Sequence[Sequence[int]]) -> list[list[pa.Buffer]]:
     """Stand for other workers: there are none."""
     raise KeyError(*names)
 

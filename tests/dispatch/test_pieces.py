@@ -122,7 +122,7 @@ def test_entries_of_others_are_asked_for_in_the_order_of_chunks(tmp_path):
 
     def fetch(address, names, partitions):
         asked.append((address, len(names)))
-        return [there.messages(name, partitions) for name in names]
+        return [there.messages(name, wanted) for name, wanted in zip(names, partitions, strict=True)]
 
     entries = []
     for number in range(20):

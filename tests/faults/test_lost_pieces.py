@@ -23,7 +23,13 @@ from hybridq.testing.reference import REFERENCES, duckdb_answer
 
 QUERY = "tpch/q18"
 FAILING = "select sum(1 / (l_linenumber - 1 + o_shippriority)) from lineitem, orders where l_orderkey = o_orderkey"
-OPTIONS = {"broadcast_limit_bytes": 0, "chunk_units": 4, "partition_bytes": 400_000, "cpu_chunk_rows": 12_000}
+OPTIONS = {
+    "broadcast_limit_bytes": 0,
+    "gather_limit_bytes": 0,
+    "chunk_units": 4,
+    "partition_bytes": 400_000,
+    "cpu_chunk_rows": 12_000,
+}
 
 
 class LosingExecutor(InProcessExecutor):
@@ -88,12 +94,12 @@ def expected(tpch_folder):
     return duckdb_answer(find_plan(QUERY).read_text(), tpch_folder, schema)
 
 
-def run(tpch_folder, executor):
+def run(tpch_folder, executor, text=None):
     connection = InProcessConnection({"cpu": CpuEngine()})
     connection.executor = lambda query: executor  # type: ignore[method-assign]
     with Session("in process", Config.load(**OPTIONS), connection=connection) as session:
         session.register_folder(tpch_folder)
-        return session.sql(find_plan(QUERY).read_text()).collect(mode="cpu")
+        return session.sql(text or find_plan(QUERY).read_text()).collect(mode="cpu")
 
 
 def test_a_worker_that_dies_at_any_task_loses_no_row(tpch_folder, expected):
@@ -109,6 +115,33 @@ def test_a_worker_that_dies_at_any_task_loses_no_row(tpch_folder, expected):
         assert len(executor._pieces) == 0
         assert executor._values == {}
     assert again > whole.tasks / 2
+
+
+SPLIT = {
+    "groups": "select o_custkey, count(*) n, sum(o_totalprice) s from orders group by o_custkey",
+    "distinct": "select o_orderpriority, count(distinct o_custkey) n, count(distinct o_clerk) m from orders"
+    " group by o_orderpriority",
+    "sort": "select o_clerk, o_orderkey from orders order by o_clerk desc",
+    "sort of groups": "select o_custkey, count(*) n from orders group by o_custkey order by n desc, o_custkey",
+}
+
+
+@pytest.mark.parametrize("name", SPLIT)
+def test_a_worker_that_dies_at_any_task_of_a_split_aggregate_or_sort(tpch_folder, name):
+    with connect_in_process(chunk_units=OPTIONS["chunk_units"]) as session:
+        session.register_folder(tpch_folder)
+        expected = session.sql(SPLIT[name]).collect(mode="cpu").to_arrow()
+    whole = LosingExecutor(0)
+    run(tpch_folder, whole, SPLIT[name])
+    for lose_at in range(2, whole.tasks + 1):
+        executor = LosingExecutor(lose_at)
+        found = run(tpch_folder, executor, SPLIT[name]).to_arrow()
+        if "sort" in name:
+            assert found.equals(expected)
+        else:
+            assert_same_answer(found, expected)
+        assert len(executor._pieces) == 0
+        assert executor._values == {}
 
 
 def test_pieces_that_are_lost_over_and_over_are_one_clear_error(tpch_folder):
@@ -136,10 +169,10 @@ def nothing_left(session):
     return True
 
 
-def victim(session):
-    """Return the process of a worker, once both are there."""
+def victim(session, killed):
+    """Return the process of a worker, once both are there; one that has been killed may be listed for a while."""
     deadline = time.monotonic() + 60
-    while len(devices := session.devices()) < 2:
+    while len(devices := session.devices()) < 2 or any(device.pid in killed for device in devices):
         assert time.monotonic() < deadline
         time.sleep(0.1)
     return next(device.pid for device in devices if device.worker == "cpu-1")
@@ -150,8 +183,9 @@ def test_a_process_that_is_killed_in_mid_query(tpch_folder, expected):
     with connect({"workers": workers}, split_memory_bytes=1, **OPTIONS) as session:
         session.register_folder(tpch_folder)
         query = session.sql(find_plan(QUERY).read_text())
+        killed = set()
         for stages_done in (1, 3, 5):
-            pid = victim(session)
+            killed.add(pid := victim(session, killed))
             handle = query.submit(mode="cpu")
             while (progress := handle.progress()).stages_done < stages_done and not progress.finished:
                 time.sleep(0.001)
