@@ -37,6 +37,7 @@ from hybridq.physical.pipeline import (
     Stage,
     TableSource,
 )
+from hybridq.physical.units import ChunkSource
 from hybridq.placement.cost import PullPolicy
 from hybridq.placement.modes import Decision
 from hybridq.report import MOST_SPANS, READ_AHEAD, DeviceReport, Fallback, Span, StageReport
