@@ -47,6 +47,10 @@ READ_AHEAD_PRIORITY = -1_000_000
 MERGE_PRIORITY = 1000
 """Merges go before chunks: they free memory."""
 
+LARGE_INPUT_BYTES = 2**20
+"""Build sides from which it matters, for a stage of few chunks as well, that every device has them: Dask would rather
+have a chunk wait for the worker that has them than send them. To copy them takes a question to the scheduler."""
+
 
 class Driver(FaultHandling):
     """Runs one query. Parameters are those of ``QueryRun``."""
@@ -184,11 +188,16 @@ class Driver(FaultHandling):
         """Copy build sides to the devices that will probe them, where there will be several chunks to run."""
         sides = [build for branch in run.stage.branches for build in branch.builds]
         builds = list(dict.fromkeys(build.stage for build in sides if isinstance(build, BroadcastBuild)))
-        if not builds or run.untaken_rows <= self._config.cpu_chunk_rows:
+        if not builds:
             return
         run.policy.charge(self._entry_seconds(builds))
         # Not to a kind that would only slow the stage down, as far as earlier runs tell.
-        kinds = [kind for kind in run.policy.active if run.policy.rows_for(kind, run.untaken_rows, {}) is not None]
+        asked = {kind: run.policy.rows_for(kind, run.untaken_rows, {}) for kind in run.policy.active}
+        kinds = {kind: rows for kind, rows in asked.items() if rows is not None}
+        large = sum(self._runs[stage].output_bytes for stage in builds) >= LARGE_INPUT_BYTES
+        several = any(rows < run.untaken_rows for rows in kinds.values())
+        if run.untaken_rows <= self._config.cpu_chunk_rows and not (large and several):
+            return
         devices = [device for device in self._devices if device.kind in kinds]
         self._executor.share([self._output(stage) for stage in builds], devices)
 

@@ -22,6 +22,10 @@ EXHAUSTIVE_RELATIONS = 10
 CLEARLY_CHEAPER = 0.999
 """A new order must cost less than this share of the given one, so that equal orders stay as they were written."""
 
+LARGE_BUILD_BYTES, PLAIN_WIDTH, WIDTH_OF_A_ROW = 64e6, 128.0, 4.0
+"""Bytes from which the width of a build side's rows counts, for it goes to every worker; bytes of a row that cost
+nothing more; how many further ones cost as much as a row."""
+
 
 def join_order(root: Node, estimator: Estimator) -> Node:
     """Reorder trees of inner joins by estimated rows.
@@ -141,6 +145,7 @@ class _JoinGraph:
         self._leaves = [filtered(leaf, parts) for leaf, parts in zip(leaves, filters, strict=True)]
         self._leaf_rows = [estimator.rows(leaf) for leaf in self._leaves]
         self._streamed = [estimator.streamed_rows(leaf) for leaf in self._leaves]
+        self._widths = [estimator.row_bytes(leaf) for leaf in self._leaves]
         self._rows: dict[int, float] = {}
         self._build_costs: dict[int, float] = {}
         self._conditions: list[_Condition] = []
@@ -208,12 +213,18 @@ class _JoinGraph:
 
         It is the mean (geometric) of the rows expected and the most rows that stream through its relations: all of
         those go through before the first row is probed, and the fewer rows a filter is thought to leave the worse it is
-        to be wrong about it.
+        to be wrong about it. To it come the bytes of many wide rows.
         """
         known = self._build_costs.get(mask)
         if known is None:
-            largest = max(rows for number, rows in enumerate(self._streamed) if mask >> number & 1)
-            self._build_costs[mask] = known = math.sqrt(self.rows(mask) * largest)
+            members = [number for number in range(len(self._leaves)) if mask >> number & 1]
+            largest = max(self._streamed[number] for number in members)
+            width = sum(self._widths[number] for number in members)
+            rows = self.rows(mask)
+            known = math.sqrt(rows * largest)
+            if rows * width > LARGE_BUILD_BYTES:
+                known += rows * max(width - PLAIN_WIDTH, 0.0) / WIDTH_OF_A_ROW
+            self._build_costs[mask] = known
         return known
 
     def cost(self, order: _Order) -> float:
