@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench import machine
 from bench.answers import RightAnswer, Verdict
-from bench.peers import HYBRIDQ, MODES, NAMES, OTHERS, Setup
+from bench.peers import HYBRIDQ, MODES, NAMES, OTHERS, WRITTEN, Setup, has_query
 from bench.processes import PeerFailed, PeerProcess, Run, shared
 from bench.table import markdown
 from hybridq.testing import tpch
@@ -33,10 +33,13 @@ if TYPE_CHECKING:
 
 RESULTS = Path(__file__).parent / "results"
 
-QUERIES = ("q01", "q03", "q04", "q06", "q12", "q14")
+QUERIES = WRITTEN
+"""What every peer can be asked."""
+
+ALL_QUERIES = tuple(f"q{number:02}" for number in range(1, 23))
 
 TABLES = ("lineitem", "orders", "customer", "part")
-"""What the measured queries read."""
+"""What ``QUERIES`` read."""
 
 DEFAULT_PEERS = ("hybridq cpu", "hybridq auto", "duckdb", "dask.dataframe")
 
@@ -193,8 +196,8 @@ class Comparison:
         return self.outcomes
 
     def _measure(self, query: str, processes: list[PeerProcess], round_number: int) -> None:
-        peers = [(name, process) for process in processes for name in process.names]
-        most = max(self._effort.turns(name, round_number) for name, _ in peers)
+        peers = [(name, process) for process in processes for name in process.names if has_query(name, query)]
+        most = max((self._effort.turns(name, round_number) for name, _ in peers), default=0)
         for turn in range(most):
             for name, process in peers:
                 if self._effort.over():
@@ -249,8 +252,9 @@ def together(names: Sequence[str]) -> list[list[tuple[str, ...]]]:
 def main() -> int:
     """Measure, print a table, and write both forms of the result."""
     options = parse()
+    tables = TABLES if set(options.queries) <= set(QUERIES) else tpch.TABLES
     folder = options.data or tpch.generate(
-        options.sf, tpch.cache_folder() / "tpch" / f"sf{options.sf:g}", tables=TABLES
+        options.sf, tpch.cache_folder() / "tpch" / f"sf{options.sf:g}", tables=tables
     )
     names = list(dict.fromkeys(name for name in options.peers if name not in options.without))
     setup = Setup(folder, options.threads, cluster=options.cluster)
@@ -320,7 +324,12 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.run", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--sf", type=float, default=1, help="TPC-H scale factor (default 1)")
     parser.add_argument("--data", type=Path, help="folder with that data, instead of the one in the user's cache")
-    parser.add_argument("--queries", nargs="+", default=list(QUERIES))
+    parser.add_argument(
+        "--queries",
+        nargs="+",
+        default=list(QUERIES),
+        help=f"such as q05, or all 22; only hybridq and DuckDB have others than {' '.join(QUERIES)}",
+    )
     parser.add_argument(
         "--peers",
         nargs="+",
@@ -340,6 +349,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--time-limit", type=float, default=float("inf"), help="seconds after which nothing is started")
     parser.add_argument("--output", type=Path, help="path without suffix (default bench/results/tpch-sf<SF>)")
     options = parser.parse_args()
+    if options.queries == ["all"]:
+        options.queries = list(ALL_QUERIES)
     peers = [name for names in options.peers or [list(DEFAULT_PEERS)] for name in names]
     if options.modes:
         peers = [f"hybridq {mode}" for mode in options.modes] + [name for name in peers if name not in HYBRIDQ]

@@ -18,6 +18,21 @@ OTHERS = ("duckdb", "polars streaming", "dask.dataframe", "cudf-polars streaming
 NAMES = HYBRIDQ + OTHERS
 """Every peer, hybridq's modes first."""
 
+WITH_SQL = (*HYBRIDQ, "duckdb")
+"""Peers that take the text of any query."""
+
+WRITTEN = ("q01", "q03", "q04", "q06", "q12", "q14")
+"""Queries that were written out for the other peers."""
+
+
+def has_query(name: str, query: str) -> bool:
+    """Tell whether a peer can be asked a query, such as ``tpch/q03``.
+
+    >>> has_query("duckdb", "tpch/q21"), has_query("polars streaming", "tpch/q21")
+    (True, False)
+    """
+    return name in WITH_SQL or query.rpartition("/")[2] in WRITTEN
+
 
 @dataclass(frozen=True)
 class Setup:

@@ -126,6 +126,13 @@ def test_a_whole_run(tpch_folder: Path, one_worker: Session) -> None:
     assert seen == [2, 3]
 
 
+def test_peers_without_a_query_are_left_out(tpch_folder: Path, one_worker: Session) -> None:
+    setup = Setup(tpch_folder, threads=1, cluster=one_worker.address)
+    names = ["hybridq cpu", "duckdb", "dask.dataframe", "cudf-polars in-memory"]
+    found = Comparison(names, ["tpch/q22"], setup, Effort(repeats=1)).run()
+    assert [(each.peer, each.error) for each in found] == [("hybridq cpu", None), ("duckdb", None)]
+
+
 def test_nothing_is_started_once_the_time_is_up(tpch_folder: Path) -> None:
     setup = Setup(tpch_folder, threads=1)
     assert Comparison(["duckdb"], ["tpch/q06"], setup, Effort(deadline=0.0)).run() == []

@@ -112,6 +112,18 @@ def test_build_sides_are_copied_to_the_devices_that_will_run_several_chunks(rows
     assert executor.shared == ([((made,), ("cpu-0", "cpu-1"))] if rows == 100 else [])
 
 
+@pytest.mark.parametrize("large", [0, 1000])
+def test_large_build_sides_are_copied_for_few_chunks_as_well(large, monkeypatch):
+    monkeypatch.setattr("hybridq.dispatch.driver.LARGE_INPUT_BYTES", large)
+    monkeypatch.setattr("hybridq.placement.cost.SMALLEST_CPU_CHUNK_ROWS", 1)
+    build = dataclasses.replace(scan_stage(20), id=0)
+    probe = dataclasses.replace(scan_stage(10), id=1, builds=(BroadcastBuild(0, 0, ("t.x",), SCHEMA),))
+    executor = FakeExecutor([device("cpu"), device("cpu", 1)])
+    driver, _ = make_driver(executor, 10, "cpu", stages=[build, probe], cpu_chunk_rows=30)
+    driver.run()
+    assert len(executor.shared) == (0 if large else 1)
+
+
 @given(refused=st.sets(st.integers(0, 19), max_size=20))
 @settings(max_examples=25, deadline=None)
 def test_out_of_memory_halves_then_moves_to_the_cpu(refused):

@@ -6,13 +6,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from plan_building import FakeTable, column, estimator, join, number, project, scan, statistics, test_of
 
 from hybridq.catalog import Catalog
 from hybridq.frontend.sql import plan_sql
 from hybridq.plan.expressions import Call, NamedExpression
-from hybridq.plan.nodes import Aggregate, Filter, Join, Node, Plan, Scan, render, walk
+from hybridq.plan.nodes import Aggregate, Filter, Join, Node, Plan, Scan, ScanColumn, render, walk
 from hybridq.plan.rules import join_order, optimize
 
 STAR = {
@@ -191,3 +192,13 @@ def test_nation_and_region_come_before_supplier(tpch: Catalog) -> None:
     inner = [shape(node) for node in walk(plan.root) if isinstance(node, Join)]
     assert ("nation", "region") in inner
     assert ("supplier", ("nation", "region")) in inner
+
+
+@pytest.mark.parametrize(("length", "order"), [(20, ("narrow", "wide")), (400, ("wide", "narrow"))])
+def test_many_wide_rows_are_probed_from(length: int, order: Any) -> None:
+    """What is built from goes to every worker: rather more narrow rows than a few wide ones."""
+    wide = FakeTable(1_000_000, {"a": 1_000_000.0}, {"b": ("a" * length, "b" * length)})
+    narrow = FakeTable(2_000_000, {"a": 1_000_000.0})
+    columns = (ScanColumn("wide.a", "a", pa.int64()), ScanColumn("wide.b", "b", pa.string()))
+    given = join(scan("narrow", "a"), Scan("wide", columns), "narrow.a", "wide.a")
+    assert shape(join_order(given, estimator(wide=wide, narrow=narrow))) == order

@@ -10,6 +10,7 @@ from hybridq.plan.rules.canonical_names import canonical_names
 from hybridq.plan.rules.column_pruning import column_pruning
 from hybridq.plan.rules.comparison_forms import comparison_forms
 from hybridq.plan.rules.constant_folding import constant_folding
+from hybridq.plan.rules.early_aggregates import early_aggregates
 from hybridq.plan.rules.join_order import join_order
 from hybridq.plan.rules.merge_projections import merge_projections
 from hybridq.plan.rules.predicate_pushdown import predicate_pushdown
@@ -28,6 +29,7 @@ RULES: tuple[Rule, ...] = (
     merge_projections,
     semi_joins,
     join_order,
+    early_aggregates,
     reduce_aggregates,
     merge_projections,
     top_k,
@@ -36,7 +38,7 @@ RULES: tuple[Rule, ...] = (
 )
 """The rules in the order they are applied; those in ``WITH_ESTIMATES`` also take an estimator."""
 
-WITH_ESTIMATES: tuple[Rule, ...] = (semi_joins, join_order, reduce_aggregates)
+WITH_ESTIMATES: tuple[Rule, ...] = (semi_joins, join_order, early_aggregates, reduce_aggregates)
 
 MOST_ROUNDS = 5
 """Rounds of all rules after which a plan is taken as it is; mostly one changes it and one does not."""
