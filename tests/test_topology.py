@@ -67,6 +67,7 @@ def test_json_round_trip():
         ({"workers": [{**CPU, "memory": "lots"}]}, "memory must be auto or a size"),
         ({"workers": [{**CPU, "memory": "0GiB"}]}, "memory must be auto or a size"),
         ({"workers": [{**CPU, "speed": 1}]}, "unknown key 'speed'"),
+        ({"workers": [{"kind": "gpu", "engine": "simulated", "steady": 1}]}, "steady must be true or false"),
         ({"workers": [{**CPU, "engine": "cuda"}]}, "engine must be cpu or simulated, not 'cuda'"),
         ({"workers": [{**CPU, "engine": "simulated", "speed": 2}]}, "at most 1"),
         ({"workers": [{"kind": "gpu", "engine": "opencl"}]}, "engine must be cuda or simulated"),

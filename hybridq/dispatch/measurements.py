@@ -29,7 +29,7 @@ from hybridq.types import Field, sum_type
 MONEY = pa.decimal128(15, 2)
 COLUMNS: dict[str, pa.DataType] = {
     "integer": pa.int64(), "decimal": MONEY, "floating": pa.float64(), "date": pa.date32(), "dictionary": pa.string(),
-    "string": pa.string(),
+    "string": pa.string(), "repeating_integer": pa.int64(), "repeating_decimal": MONEY,
 }  # fmt: skip
 """One column of each kind of value: the names are the profile's type classes."""
 
@@ -38,6 +38,9 @@ CODECS = ("snappy", "zstd", "lz4", "gzip", "none")
 FEW_GROUPS = 8
 MANY_GROUPS_SHARE = 8
 """The larger aggregate has a group for so many rows, and a build side one row for so many probing ones."""
+
+FEW_VALUES = 50
+"""Different values of columns that repeat."""
 
 ROW_GROUP_ROWS = 256 * 1024
 
@@ -252,6 +255,8 @@ def _values(rows: int) -> pa.Table:
         "date": pa.array(random.integers(8000, 10500, rows, np.int32)).cast(pa.date32()),
         "dictionary": pa.array(words[random.integers(0, len(words), rows)]),
         "string": pa.array(random.integers(2**50, 2**60, rows, np.int64)).cast(pa.string()),
+        "repeating_integer": pa.array(random.integers(0, FEW_VALUES, rows, np.int64)),
+        "repeating_decimal": _decimals(random.integers(0, FEW_VALUES, rows, np.int64)),
     }
     return pa.table(columns)
 
@@ -270,7 +275,11 @@ def _measure_reading(engine: Engine, effort: Effort, found: Measured) -> None:
                 found.left_out.append(f"reading {rows} rows of {codec}: no time left")
                 continue
             path = Path(folder) / f"{codec}-{rows}.parquet"
-            pq.write_table(tables[rows], path, compression=codec.upper(), row_group_size=ROW_GROUP_ROWS)
+            # Decimals as integers, as most writers other than Arrow's store them.
+            pq.write_table(
+                tables[rows], path, compression=codec.upper(), row_group_size=ROW_GROUP_ROWS,
+                store_decimal_as_integer=True,
+            )  # fmt: skip
             found.page_cache.append((path.stat().st_size, _timed(path.read_bytes, 2, effort.enough_s)))
             groups = tuple(range(-(-rows // ROW_GROUP_ROWS)))
             for name, data_type in COLUMNS.items():

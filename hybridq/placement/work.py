@@ -30,7 +30,7 @@ from hybridq.physical.pipeline import (
     StageSource,
     TableSource,
 )
-from hybridq.placement.profile import DeviceProfile
+from hybridq.placement.profile import REPEATING, DeviceProfile
 from hybridq.plan import nodes
 from hybridq.plan.cardinality import Estimator
 from hybridq.plan.expressions import Call, Case, Cast, Expression, In, walk
@@ -332,13 +332,12 @@ class WorkPlanner:
 def type_class(data_type: pa.DataType, repeats: bool) -> str:
     """Return the profile's name for a kind of values.
 
-    >>> type_class(pa.string(), True), type_class(pa.date32(), True)
-    ('dictionary', 'date')
+    >>> type_class(pa.string(), True), type_class(pa.date32(), True), type_class(pa.int64(), True)
+    ('dictionary', 'date', 'repeating_integer')
     """
-    if is_decimal(data_type):
-        return "decimal"
-    if is_integer(data_type):
-        return "integer"
+    if is_decimal(data_type) or is_integer(data_type):
+        name = "decimal" if is_decimal(data_type) else "integer"
+        return f"{REPEATING}{name}" if repeats else name
     if is_floating(data_type):
         return "floating"
     if is_fixed_width(data_type):

@@ -20,9 +20,6 @@ from hybridq.plan.expressions import AggregateCall, NamedExpression
 from hybridq.storage import stamp
 from hybridq.types import Schema
 
-CHUNK_S = 2e-3
-"""Seconds that fetching any result takes, however small."""
-
 READ_S = 15e-9
 """Seconds for a row of a column that is read: two to three times what reading really takes on one core."""
 
@@ -76,9 +73,17 @@ class SteadyEngine:
         """Give the frame's columns, once the time for them has come; see ``Engine``."""
         start = time.perf_counter()
         table = self._inner.to_arrow(frame, schema)
-        owed, self._thread.owed = getattr(self._thread, "owed", 0.0), 0.0
-        time.sleep(max(owed + CHUNK_S / self._speed - (time.perf_counter() - start), 0.0))
+        self._pay(start - time.perf_counter())
         return table
+
+    def settle(self) -> None:
+        """Wait until the time for what this thread has asked for has come; see ``Engine``."""
+        self._inner.settle()
+        self._pay(0.0)
+
+    def _pay(self, more: float) -> None:
+        owed, self._thread.owed = getattr(self._thread, "owed", 0.0), 0.0
+        time.sleep(max(owed + more, 0.0))
 
     def from_arrow(self, table: pa.Table) -> Frame:
         """Take over an Arrow table; see ``Engine``."""

@@ -160,7 +160,9 @@ def test_work_of_a_stage(session):
     query = session.sql(find_plan("tpch/q01").read_text())
     (work,) = works(query._physical.stages, session._catalog).values()
     assert work.rows == 60_175
-    assert {item.type_class for item in work.items if item.what == "read"} == {"decimal", "dictionary", "date"}
+    classes = {item.column[1]: item.type_class for item in work.items if item.what == "read"}
+    assert set(classes.values()) == {"decimal", "repeating_decimal", "dictionary", "date"}
+    assert (classes["l_extendedprice"], classes["l_tax"]) == ("decimal", "repeating_decimal")
     assert work.merges
     assert work.result_rows <= 10
     q3 = session.sql(find_plan("tpch/q03").read_text())

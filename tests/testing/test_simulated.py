@@ -7,8 +7,9 @@ import pyarrow as pa
 import pytest
 
 from hybridq.errors import DeviceOutOfMemory
-from hybridq.plan.expressions import Literal
-from hybridq.testing.simulated import SimulatedGpuEngine, slowed_cpu_engine
+from hybridq.plan.expressions import Column, Literal, SortKey
+from hybridq.testing.simulated import SimulatedGpuEngine, simulated_gpu_engine, slowed_cpu_engine
+from hybridq.testing.steady import ROW_S
 from hybridq.types import Field
 
 SCHEMA = (Field("x", pa.int64()),)
@@ -114,3 +115,21 @@ def test_it_says_that_it_is_simulated_and_takes_only_its_own_frames():
     assert engine.name == "simulated gpu"
     with pytest.raises(TypeError, match="not on the simulated GPU"):
         engine.filter(Block(8), TRUE)
+
+
+@pytest.mark.parametrize("speed", [1, 0.5])
+def test_a_steady_device_takes_its_time_by_rows(speed):
+    rows = 200_000
+    expected = rows * ROW_S["sort"] / speed
+    keys = [SortKey(Column(pa.int64(), "x"), descending=True)]
+    answer = pa.table({"x": pa.array(range(rows), pa.int64())})
+    for engine in (slowed_cpu_engine(speed, steady=True), simulated_gpu_engine(2**30, speed, steady=True)):
+        for _ in range(2):
+            frame = engine.from_arrow(answer)
+            start = time.perf_counter()
+            found = engine.to_arrow(engine.sort(frame, keys), SCHEMA)
+            assert time.perf_counter() - start > 0.95 * expected
+        assert found.num_rows == rows
+        assert found.column("x").to_pylist() == sorted(range(rows), reverse=True)
+    with pytest.raises(ValueError, match="speed"):
+        slowed_cpu_engine(0, steady=True)
