@@ -313,7 +313,8 @@ def compute_read_ahead(task: ChunkTask, engine: Engine, host: MainMemory | None 
                 admitted.enter_context(account.admitted(wanted))
             try:
                 frame = read_source(engine, stage, task.chunk, clock, hot)
-                engine.settle()
+                with clock.section("read"):
+                    engine.settle()
             finally:
                 if cache is not None:
                     cache.release()

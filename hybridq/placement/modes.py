@@ -31,7 +31,8 @@ WORTH_SPLITTING = 0.98
 """Both kinds of device work on a stage together only if that is expected to take at most this part of the better."""
 
 WORTH_MOVING = 0.8
-"""A stage leaves the CPU, where its input is or where it is a single chunk, only for this part of the time."""
+"""A stage leaves the CPU, where its input is or where it is a single chunk, only for this part of the time; and such a
+stage is shared only for this part of the better device's."""
 
 WORTH_MOVING_S = 0.02
 """... and for at least so many seconds."""
@@ -318,7 +319,8 @@ def _options(
     seconds = {mode: each.seconds for mode, each in options.items()}
     better = min((seconds[mode] for mode in ("EXEC_CPU", "EXEC_GPU") if mode in seconds), default=0.0)
     small = rule.mode == "EXEC_CPU"
-    if small or seconds.get("EXEC_COP", 0.0) > better * WORTH_SPLITTING:
+    limit = min(better * WORTH_MOVING, better - WORTH_MOVING_S) if small else better * WORTH_SPLITTING
+    if seconds.get("EXEC_COP", 0.0) > limit:
         options.pop("EXEC_COP", None)
     cpu = seconds.get("EXEC_CPU")
     if small and cpu is not None and not (
