@@ -625,7 +625,8 @@ class Stage:
         Subqueries whose values the expressions use, and the stages that give them. The values are put in before the
         first chunk is handed out (``hybridq.physical.binding``).
     clustered : Clustered or None
-        Where HAVING follows an aggregate: groups that only one chunk can have are dropped before the merge.
+        Where HAVING, or ORDER BY with LIMIT, follows an aggregate: groups that only one chunk can have, and that will
+        be dropped, do not get to the merge.
     gathers : int or None
         Identifies what of the plan makes all partial results meet in the merge, where it could also be done by
         splitting them.
