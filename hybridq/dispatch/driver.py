@@ -41,9 +41,6 @@ from hybridq.topology import Kind
 POLL_SECONDS = 0.5
 """How often the driver looks which workers are there, and whether something is overdue."""
 
-READ_AHEAD_PRIORITY = -1_000_000
-"""What is read ahead comes after everything that can run."""
-
 MERGE_PRIORITY = 1000
 """Merges go before chunks: they free memory."""
 
@@ -182,7 +179,7 @@ class Driver(FaultHandling):
             while item := run.take_ahead(self._catalog, self._config, partial(self._fitting, run, "gpu")):
                 state = ChunkState(item.chunk, "gpu", item.ahead, complete=False)
                 task, _ = run.task(state, self._query, self._executor.topic)
-                self._executor.read_ahead(replace(task, hot=self._hot), "gpu", READ_AHEAD_PRIORITY - run.stage.id)
+                self._executor.read_ahead(replace(task, hot=self._hot), "gpu", -run.stage.id)
 
     def _share_inputs(self, run: StageRun) -> None:
         """Copy build sides to the devices that will probe them, where there will be several chunks to run."""

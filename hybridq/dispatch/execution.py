@@ -138,13 +138,28 @@ def run_stage(
     else:
         frames_out = _steps(engine, stage.pipeline.steps, source, builds, clock)
         del source
+    sink, held = stage.pipeline.sink, None
     for frame in frames_out:
         with clock.section("sink"):
-            partials.append(_sink(engine, stage.pipeline.sink, frame))
-    if len(partials) == 1:
-        return partials[0]
+            if held is not None:
+                partials.append(_to_table(engine, sink, held))
+            held = _reduced(engine, sink, frame)
     with clock.section("sink"):
+        if held is None:
+            raise TypeError("a pipeline gives at least one frame")
+        if not partials:
+            # Of one frame, the groups are whole: what is dropped after the merge anyway need not leave the device.
+            return _to_table(engine, sink, _own_groups_dropped(engine, stage, chunk, held))
+        partials.append(_to_table(engine, sink, held))
         return merge_tables(stage, partials, last=False)
+
+
+def _own_groups_dropped(engine: Engine, stage: Stage, chunk: Chunk, frame: Frame) -> Frame:
+    if chunk.private is None:
+        return frame
+    from hybridq.merge.private_groups import without_dropped_groups
+
+    return without_dropped_groups(engine, stage, frame, chunk.private, gpu=engine.name != "cpu")
 
 
 def read_source(
@@ -316,21 +331,28 @@ def _step(engine: Engine, step: Step, frame: Frame, builds: Mapping[int, BuildSi
     return engine.probe(frame, build, step.kind, step.keys, step.residual, step.output, step.null_aware, step.mark)
 
 
-def _sink(engine: Engine, sink: Sink, frame: Frame) -> pa.Table:
+def _reduced(engine: Engine, sink: Sink, frame: Frame) -> Frame:
+    """Do with a pipeline's rows what its sink does on the device."""
     if isinstance(sink, SplitSink) and sink.partial is not None:
-        table = _sink(engine, sink.partial, frame)
-        keys = [name for name in sink.keys if name in table.column_names]
-        return one_value_a_row(table, keys, sink.lists, to_arrow_schema(sink.schema)) if sink.lists else table
+        return _reduced(engine, sink.partial, frame)
     if isinstance(sink, PartialAggregateSink):
         frame = engine.aggregate(frame, sink.groups, sink.aggregates)
-        if sink.sets is not None:
-            frame = into_sets(engine, frame, sink)
-    elif isinstance(sink, TopKSink):
-        frame = engine.top_k(frame, sink.keys, sink.count)
-    elif isinstance(sink, SortedRunSink):
-        frame = engine.sort(frame, sink.keys)
-    elif isinstance(sink, CollectSink) and sink.count is not None and sink.count < frame.rows:
-        frame = engine.slice(frame, 0, sink.count)
+        return frame if sink.sets is None else into_sets(engine, frame, sink)
+    if isinstance(sink, TopKSink):
+        return engine.top_k(frame, sink.keys, sink.count)
+    if isinstance(sink, SortedRunSink):
+        return engine.sort(frame, sink.keys)
+    if isinstance(sink, CollectSink) and sink.count is not None and sink.count < frame.rows:
+        return engine.slice(frame, 0, sink.count)
+    return frame
+
+
+def _to_table(engine: Engine, sink: Sink, frame: Frame) -> pa.Table:
+    """Take what a sink leaves from the device."""
+    if isinstance(sink, SplitSink) and sink.partial is not None:
+        table = _to_table(engine, sink.partial, frame)
+        keys = [name for name in sink.keys if name in table.column_names]
+        return one_value_a_row(table, keys, sink.lists, to_arrow_schema(sink.schema)) if sink.lists else table
     table = engine.to_arrow(frame, sink.schema)
     expected = to_arrow_schema(sink.schema)
     if table.schema.types != expected.types or table.schema.names != expected.names:

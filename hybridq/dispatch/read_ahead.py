@@ -25,6 +25,8 @@ class ReadAhead:
         What reading took.
     read_again : int
         Times that files were read once more after an error.
+    saved : int
+        Bytes in files that were on the device already.
 
     Attributes
     ----------
@@ -32,11 +34,12 @@ class ReadAhead:
         When it was read, on ``time.perf_counter``.
     """
 
-    def __init__(self, frame: Frame | None = None, seconds: float = 0.0, read_again: int = 0) -> None:
+    def __init__(self, frame: Frame | None = None, seconds: float = 0.0, read_again: int = 0, saved: int = 0) -> None:
         self._lock = threading.Lock()
         self._frame = frame
         self.seconds = seconds
         self.read_again = read_again
+        self.saved = saved
         self.ended = time.perf_counter()
         if frame is not None:
             READ_AHEAD.add(self)

@@ -185,6 +185,8 @@ def compute_chunk(
     """
     stage = load_stage(task.stage)
     chunk = _with_tables(task, tables)
+    if task.complete:
+        chunk = replace(chunk, private=None)  # the merge follows at once
     inputs = dict(zip(task.inputs, tables[len(task.memory) :], strict=True))
     account: DeviceAccount | None = getattr(engine, "memory", None)
     cache: ColumnCache[Any] | None = getattr(engine, "cache", None)
@@ -195,7 +197,7 @@ def compute_chunk(
     clock = Clock()
     watch, main = Watch(), Watch()
     saved = 0
-    read_before = 0.0
+    read_before, saved_before = 0.0, 0
     event: dict[str, Any] = {"what": "chunk", "kind": task.kind, "engine": engine.name}
     result: ChunkValue
     pieces = PieceReader(store, fetch, {each.reader: each for each in task.pieces}) if task.pieces else None
@@ -209,13 +211,14 @@ def compute_chunk(
             start = time.perf_counter()
             source = None if ahead is None else ahead.take()
             if ahead is not None and source is not None:
-                read_before = ahead.seconds
+                read_before, saved_before = ahead.seconds, ahead.saved
                 event["ahead"] = {"seconds": read_before, "before": start - ahead.ended}
                 clock.read_again += ahead.read_again
             try:
                 table = run_stage(engine, stage, chunk, inputs, clock, hot, pieces, source)
                 with clock.section("sink"):
-                    table = _after_pipeline(task, engine, stage, chunk, table)
+                    if task.complete:
+                        table = merge_tables(stage, [table], last=True)
                     event |= {"outcome": "done", "rows": table.num_rows, "bytes": table.nbytes}
                     sink = stage.pipeline.sink
                     if isinstance(sink, SplitSink) or (isinstance(sink, SortedRunSink) and sink.blocks):
@@ -237,7 +240,7 @@ def compute_chunk(
     if isinstance(result, OutOfMemory):
         event |= {"outcome": "out of memory", "rows": 0, "bytes": 0, "wanted": result.wanted, "free": result.free}
         event |= {"message": result.message, "section": clock.current}
-    event["bytes_read"] = max(chunk.bytes - saved, 0)
+    event["bytes_read"] = max(chunk.bytes - saved - saved_before, 0)
     event["read_again"] = clock.read_again
     clock.seconds["read"] += read_before
     event["seconds"] = {**clock.seconds, "total": time.perf_counter() - start + read_before}
@@ -246,17 +249,6 @@ def compute_chunk(
     event |= {"worker_peak_bytes": main.peak, "worker_predicted_bytes": main.predicted}
     event["cached_bytes"] = cache.nbytes if cache is not None else 0
     return result, event
-
-
-def _after_pipeline(task: ChunkTask, engine: Engine, stage: Stage, chunk: Chunk, table: pa.Table) -> pa.Table:
-    """Do what of the stage's merge can be done with one chunk's result."""
-    if task.complete:
-        return merge_tables(stage, [table], last=True)
-    if chunk.private is None:
-        return table
-    from hybridq.merge.private_groups import without_dropped_groups
-
-    return without_dropped_groups(stage, table, chunk.private, engine if task.kind == "gpu" else None)
 
 
 def _keep_pieces(
@@ -311,14 +303,15 @@ def compute_read_ahead(task: ChunkTask, engine: Engine, host: MainMemory | None 
                 admitted.enter_context(host.admitted(host_footprint(task.chunk, (), engine.name == "gpu")))
             if account is not None:
                 admitted.enter_context(account.admitted(wanted))
+            saved = 0
             try:
                 frame = read_source(engine, stage, task.chunk, clock, hot)
                 with clock.section("read"):
                     engine.settle()
             finally:
                 if cache is not None:
-                    cache.release()
-            return ReadAhead(frame, clock.seconds["read"], clock.read_again)
+                    saved = cache.release()
+            return ReadAhead(frame, clock.seconds["read"], clock.read_again, saved)
     except Exception as error:  # whatever it is: the chunk meets it as well, and can do something about it
         logger.info("%s was not read ahead: %r", task.key, error)
         return ReadAhead()

@@ -44,7 +44,7 @@ def merge_partials(merge: AggregateMerge, partials: Sequence[pa.Table], engine: 
     return engine.to_arrow(engine.aggregate(engine.from_arrow(table), groups, merge.aggregates), schema)
 
 
-def finalize(merge: AggregateMerge, partial: pa.Table, engine: Engine | None = None) -> pa.Table:
+def finalize(merge: AggregateMerge, partial: pa.Table) -> pa.Table:
     """Compute final values from merged partials.
 
     Parameters
@@ -52,15 +52,13 @@ def finalize(merge: AggregateMerge, partial: pa.Table, engine: Engine | None = N
     merge : AggregateMerge
     partial : pyarrow.Table
         What ``merge_partials`` gave.
-    engine : Engine, optional
-        What computes; by default the CPU.
 
     Raises
     ------
     NumericOverflow
         A sum does not fit the aggregate's type; the message names it.
     """
-    engine = engine or CpuEngine()
+    engine = CpuEngine()
     schema: Schema = tuple(Field(item.name, item.expression.type) for item in merge.final)
     return engine.to_arrow(final_values(engine, merge, engine.from_arrow(partial)), schema)
 

@@ -12,7 +12,7 @@ from hybridq.physical.pipeline import FilterStep, FinishLimit, FinishStep, Finis
 from hybridq.types import Field, Schema
 
 
-def finish(steps: Sequence[FinishStep], table: pa.Table, engine: Engine | None = None) -> pa.Table:
+def finish(steps: Sequence[FinishStep], table: pa.Table) -> pa.Table:
     """Apply finishing steps to merged rows, in order.
 
     Parameters
@@ -20,29 +20,34 @@ def finish(steps: Sequence[FinishStep], table: pa.Table, engine: Engine | None =
     steps : sequence of FinishStep
     table : pyarrow.Table
         All merged rows.
-    engine : Engine, optional
-        What computes; by default the CPU.
     """
     if not steps:
         return table
-    engine = engine or CpuEngine()
+    engine = CpuEngine()
     schema: Schema = tuple(Field(field.name, field.type) for field in table.schema)
-    frame: Frame = engine.from_arrow(table)
+    for step in steps:
+        if isinstance(step, ProjectStep):
+            schema = tuple(Field(item.name, item.expression.type) for item in step.expressions)
+        elif isinstance(step, FinishWindow):
+            schema += tuple(Field(call.name, call.type) for call in step.calls)
+    return engine.to_arrow(finish_frame(engine, steps, engine.from_arrow(table)), schema)
+
+
+def finish_frame(engine: Engine, steps: Sequence[FinishStep], frame: Frame) -> Frame:
+    """Apply finishing steps to rows that an engine has; see ``finish``."""
     for step, following in zip(steps, (*steps[1:], None), strict=True):
         if isinstance(step, FilterStep):
             frame = engine.filter(frame, step.predicate)
         elif isinstance(step, ProjectStep):
             frame = engine.project(frame, step.expressions)
-            schema = tuple(Field(item.name, item.expression.type) for item in step.expressions)
         elif isinstance(step, FinishWindow):
             if not isinstance(engine, CpuEngine):
                 raise TypeError("window functions are the CPU engine's")
             frame = engine.window(frame, step.calls)
-            schema += tuple(Field(call.name, call.type) for call in step.calls)
         elif isinstance(step, FinishLimit):
             frame = engine.slice(frame, step.offset, step.count)
         elif isinstance(following, FinishLimit) and following.count is not None:
             frame = engine.top_k(frame, step.keys, following.offset + following.count)
         else:
             frame = engine.sort(frame, step.keys)
-    return engine.to_arrow(frame, schema)
+    return frame

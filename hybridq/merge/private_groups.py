@@ -8,25 +8,21 @@ leaves them out.
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from hybridq.engines.cpu import CpuEngine
-from hybridq.engines.protocol import Engine
+from hybridq.engines.protocol import Engine, Frame
 from hybridq.engines.support import expression_lacking
-from hybridq.errors import DeviceOutOfMemory
-from hybridq.merge.aggregate import finalize
-from hybridq.merge.finish import finish
+from hybridq.merge.aggregate import final_values
+from hybridq.merge.finish import finish_frame
 from hybridq.physical.pipeline import AggregateMerge, FilterStep, FinishLimit, FinishSort, FinishStep, Stage
-from hybridq.plan.expressions import walk
+from hybridq.plan.expressions import Call, Column, Expression, Literal, NamedExpression, walk
 
-NUMBER = "number of the partial result"
-"""A column's name; columns of plans have no such one."""
-
-GPU_ROWS = 50_000
-"""Private groups from which a GPU looks through them; fewer are done before a GPU has them."""
+PARTIAL = "partial "
+"""Put before the names of partial results while they stand beside final values; names of plans do not begin so."""
 
 
 def deciding_steps(steps: tuple[FinishStep, ...]) -> tuple[FinishStep, ...]:
@@ -41,21 +37,21 @@ def deciding_steps(steps: tuple[FinishStep, ...]) -> tuple[FinishStep, ...]:
     return conditions
 
 
-def without_dropped_groups(
-    stage: Stage, partial: pa.Table, private: tuple[int, int], gpu: Engine | None = None
-) -> pa.Table:
+def without_dropped_groups(engine: Engine, stage: Stage, frame: Frame, private: tuple[int, int], gpu: bool) -> Frame:
     """Drop the private groups of a chunk that will be dropped after the merge; others stay as they are.
 
     Parameters
     ----------
+    engine : Engine
+        Has the frame.
     stage : Stage
         An aggregate with ``clustered``.
-    partial : pyarrow.Table
+    frame : Frame
         The chunk's partial result.
     private : tuple of (int, int)
         As in ``Chunk.private``.
-    gpu : Engine, optional
-        What computes where groups are many; otherwise the CPU.
+    gpu : bool
+        The engine is a GPU's.
 
     Raises
     ------
@@ -66,37 +62,52 @@ def without_dropped_groups(
     if not isinstance(merge, AggregateMerge) or clustered is None:
         raise TypeError("only a clustered aggregate has private groups")
     steps = deciding_steps(stage.finish)
-    key = partial.column(clustered.key)
-    low, high = (pa.scalar(end, pa.int64()) for end in private)
-    inside = pc.fill_null(pc.and_(pc.greater(key, low), pc.less(key, high)), False)
-    rows = pc.indices_nonzero(inside)
-    limit = steps[-1].count if isinstance(steps[-1], FinishLimit) else None
-    if len(rows) == 0 or (len(steps) == 2 and limit is not None and len(rows) <= limit):
-        return partial
-    candidates = partial if len(rows) == partial.num_rows else partial.take(rows)
-    kept = _kept(merge, steps, candidates, rows.cast(pa.int64()), gpu)
-    stays = pc.invert(inside).to_numpy()
-    stays[kept.to_numpy()] = True
-    return partial if stays.all() else partial.take(pa.array(np.flatnonzero(stays)))
+    least = 0
+    if len(steps) == 2 and isinstance(steps[-1], FinishLimit):
+        least = steps[-1].count or 0
+    if frame.rows <= least:
+        return frame
+    if gpu and _lacking(merge, steps):
+        cpu = CpuEngine()
+        table = engine.to_arrow(frame, merge.partial_schema)
+        dropped = without_dropped_groups(cpu, stage, cpu.from_arrow(table), private, False)
+        return engine.from_arrow(cpu.to_arrow(dropped, merge.partial_schema))
+    types = {field.name: field.type for field in merge.partial_schema}
+    inside, outside = _split_by(Column(types[clustered.key], clustered.key), private)
+    own = engine.filter(frame, inside)
+    if own.rows <= least:
+        return frame
+    kept = tuple(NamedExpression(PARTIAL + name, Column(kind, name)) for name, kind in types.items())
+    whole = final_values(engine, replace(merge, final=(*merge.final, *kept)), own)
+    whole = finish_frame(engine, steps, whole)
+    back = [NamedExpression(name, Column(kind, PARTIAL + name)) for name, kind in types.items()]
+    left = engine.project(whole, back)
+    others = engine.filter(frame, outside)
+    if not others.rows:
+        return left
+    return engine.concatenate(
+        [left, engine.project(others, [NamedExpression(n, Column(t, n)) for n, t in types.items()])]
+    )
 
 
-def _kept(
-    merge: AggregateMerge, steps: tuple[FinishStep, ...], groups: pa.Table, numbers: pa.Array, gpu: Engine | None
-) -> pa.ChunkedArray:
-    """Return the numbers of the groups that are kept."""
-    if gpu is not None and len(numbers) >= GPU_ROWS and not _lacking(merge, steps):
-        try:
-            return _computed(merge, steps, groups, numbers, gpu)
-        except (DeviceOutOfMemory, MemoryError):
-            pass  # the CPU has more
-    return _computed(merge, steps, groups, numbers, CpuEngine())
+def _split_by(key: Column, private: tuple[int, int]) -> tuple[Expression, Expression]:
+    """Return the conditions for keys between two, exclusive, and for all others, NULL included."""
+    ends = np.iinfo(np.int64)
+    inside: list[Expression] = [Call(pa.bool_(), "is_not_null", (key,))]
+    outside: list[Expression] = [Call(pa.bool_(), "is_null", (key,))]
+    low, high = (Literal(key.type, end) for end in private)
+    # The ends of the range of numbers stand for there being no other chunk; they need not be of the key's type.
+    if private[0] != ends.min:
+        inside.append(Call(pa.bool_(), "greater", (key, low)))
+        outside.append(Call(pa.bool_(), "less_equal", (key, low)))
+    if private[1] != ends.max:
+        inside.append(Call(pa.bool_(), "less", (key, high)))
+        outside.append(Call(pa.bool_(), "greater_equal", (key, high)))
+    return _joined("and", inside), _joined("or", outside)
 
 
-def _computed(
-    merge: AggregateMerge, steps: tuple[FinishStep, ...], groups: pa.Table, numbers: pa.Array, engine: Engine
-) -> pa.ChunkedArray:
-    whole = finalize(merge, groups, engine)
-    return finish(steps, whole.append_column(NUMBER, numbers), engine).column(NUMBER)
+def _joined(operator: str, terms: list[Expression]) -> Expression:
+    return terms[0] if len(terms) == 1 else Call(pa.bool_(), operator, tuple(terms))
 
 
 def _lacking(merge: AggregateMerge, steps: tuple[FinishStep, ...]) -> bool:
