@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from hybridq import storage
 from hybridq.errors import DataError, UnknownTable
-from hybridq.plan.statistics import ColumnStatistics, ColumnSummary, UnitBounds
+from hybridq.plan.statistics import ColumnStatistics, ColumnSummary, IntegerBounds, UnitBounds, integer_bounds
 from hybridq.storage import FileStamp
 from hybridq.summaries import summarize
 from hybridq.types import Field, Schema, declared, to_arrow_schema
@@ -72,6 +72,24 @@ class Footer:
     leaves: dict[str, tuple[int, ...]]
     flat: frozenset[str]
     _statistics: dict[str, list[ColumnStatistics | None]] = field(default_factory=dict)
+    _sizes: dict[str, list[int]] = field(default_factory=dict)
+    _integers: dict[str, IntegerBounds | None] = field(default_factory=dict)
+
+    def column_bytes(self, source: str) -> list[int]:
+        """Return the uncompressed bytes of a column in each row group. Read at the first call."""
+        known = self._sizes.get(source)
+        if known is None:
+            groups = [self.metadata.row_group(group) for group in range(self.metadata.num_row_groups)]
+            leaves = self.leaves[source]
+            known = [sum(int(group.column(leaf).total_uncompressed_size) for leaf in leaves) for group in groups]
+            self._sizes[source] = known
+        return known
+
+    def integer_bounds(self, source: str) -> IntegerBounds | None:
+        """Return the bounds of a column of integers in each row group; ``None`` where a row group has none."""
+        if source not in self._integers:
+            self._integers[source] = integer_bounds(self.statistics(source))
+        return self._integers[source]
 
     def statistics(self, source: str) -> list[ColumnStatistics | None]:
         """Return the bounds of a column in each row group. Read at the first call, for all row groups at once."""
@@ -115,8 +133,7 @@ class ParquetUnit:
 
     def column_bytes(self, source: str) -> int:
         """Return the uncompressed bytes of a column."""
-        group = self.footer.metadata.row_group(self.row_group)
-        return sum(int(group.column(leaf).total_uncompressed_size) for leaf in self.footer.leaves[source])
+        return self.footer.column_bytes(source)[self.row_group]
 
     def statistics(self, source: str) -> ColumnStatistics | None:
         """Return the bounds of a column; ``None`` where the file has none."""

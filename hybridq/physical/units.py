@@ -24,6 +24,7 @@ from hybridq.physical.pipeline import (
     Units,
 )
 from hybridq.physical.pruning import excluded_units
+from hybridq.plan.statistics import integer_bounds
 from hybridq.types import is_decimal, is_fixed_width, is_integer
 
 TEXT_WIDTH = 8
@@ -52,12 +53,17 @@ def group_units(units: Sequence[Unit], source: TableSource) -> Units:
         tables = [unit.table for unit in units if isinstance(unit, MemoryUnit)]
         return MemoryUnits(tables[0] if len(tables) == 1 else pa.concat_tables(tables))
     parquet = [unit for unit in units if isinstance(unit, ParquetUnit)]
-    by_file = [
-        (path, tuple(unit.row_group for unit in group))
-        for path, group in itertools.groupby(parquet, key=lambda unit: unit.path)
+    by_footer = [
+        (footer, tuple(unit.row_group for unit in group))
+        for footer, group in itertools.groupby(parquet, key=lambda unit: unit.footer)
     ]
-    stamps = tuple(dict.fromkeys(unit.stamp for unit in parquet))
-    size = sum(unit.column_bytes(column.source) for unit in parquet for column in source.columns)
+    by_file = [(footer.stamp.path, groups) for footer, groups in by_footer]
+    stamps = tuple(dict.fromkeys(footer.stamp for footer, _ in by_footer))
+    size = 0
+    for column in source.columns:
+        for footer, groups in by_footer:
+            sizes = footer.column_bytes(column.source)
+            size += sum(sizes[group] for group in groups)
     return ParquetUnits(tuple(by_file), sum(unit.rows for unit in parquet), size, _bounds(parquet, source), stamps)
 
 
@@ -95,16 +101,21 @@ class KeyRanges:
     @classmethod
     def of(cls, units: Iterable[Unit], column: str) -> KeyRanges | None:
         """Read the ranges of an integer column from statistics."""
-        low, high = [], []
-        for unit in units:
-            statistics = unit.statistics(column)
-            if statistics is None or not isinstance(statistics.minimum, int) or not isinstance(statistics.maximum, int):
+        found = [np.empty((2, 0), np.int64)]
+        # A table may have thousands of row groups: what is known of a file's is gathered once.
+        for footer, group in itertools.groupby(units, key=lambda unit: getattr(unit, "footer", None)):
+            members = list(group)
+            if footer is None:
+                bounds = integer_bounds([unit.statistics(column) for unit in members])
+            else:
+                bounds = footer.integer_bounds(column)
+                numbers = [unit.row_group for unit in members if isinstance(unit, ParquetUnit)]
+                bounds = None if bounds is None else (bounds[0][numbers], bounds[1][numbers])
+            if bounds is None:
                 return None
-            if statistics.maximum > np.iinfo(np.int64).max:  # of a uint64
-                return None
-            low.append(statistics.minimum)
-            high.append(statistics.maximum)
-        return cls(np.array(low, np.int64), np.array(high, np.int64))
+            found.append(np.array(bounds))
+        low, high = np.concatenate(found, axis=1)
+        return cls(low, high)
 
     @property
     def clustered(self) -> bool:

@@ -68,6 +68,28 @@ class UnitBounds:
         return cls(low, high, null, never)
 
 
+IntegerBounds = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+"""The lowest and the highest value of a column of integers, one array element a unit."""
+
+
+def integer_bounds(statistics: Sequence[ColumnStatistics | None]) -> IntegerBounds | None:
+    """Gather the bounds of a column of integers; ``None`` where a unit has none, or a value is past an int64.
+
+    >>> bounds = integer_bounds([ColumnStatistics(1, 5, 0, 9), ColumnStatistics(4, 9, 0, 9)])
+    >>> bounds[0].tolist(), bounds[1].tolist()
+    ([1, 4], [5, 9])
+    """
+    low, high = [], []
+    for item in statistics:
+        if item is None or not isinstance(item.minimum, int) or not isinstance(item.maximum, int):
+            return None
+        if item.maximum > np.iinfo(np.int64).max:  # of a uint64
+            return None
+        low.append(item.minimum)
+        high.append(item.maximum)
+    return np.array(low, np.int64), np.array(high, np.int64)
+
+
 @dataclass(frozen=True, slots=True)
 class ColumnSummary:
     """What is known or guessed of one column of a whole table.
