@@ -11,6 +11,7 @@ from hybridq.plan.rules.column_pruning import column_pruning
 from hybridq.plan.rules.comparison_forms import comparison_forms
 from hybridq.plan.rules.constant_folding import constant_folding
 from hybridq.plan.rules.early_aggregates import early_aggregates
+from hybridq.plan.rules.early_conditions import early_conditions
 from hybridq.plan.rules.join_order import join_order
 from hybridq.plan.rules.merge_projections import merge_projections
 from hybridq.plan.rules.predicate_pushdown import predicate_pushdown
@@ -32,6 +33,7 @@ RULES: tuple[Rule, ...] = (
     early_aggregates,
     reduce_aggregates,
     merge_projections,
+    early_conditions,
     top_k,
     column_pruning,
     canonical_names,
