@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from hybridq.frontend.double_comparisons import compare_as_floating
 from hybridq.frontend.sql_aggregates import check_aggregates
 from hybridq.frontend.sql_casts import with_casts_told_apart, with_microseconds, without_marks
 from hybridq.frontend.sql_errors import refuse_other_statements, refuse_time_zones, translated
-from hybridq.frontend.sql_guards import moves_conditions_below_aggregates
+from hybridq.frontend.sql_guards import fails_below_joins, moves_conditions_below_aggregates
 from hybridq.frontend.sql_joins import join_notes
 from hybridq.frontend.sql_text import has_multisets
 from hybridq.frontend.substrait import plan_substrait
@@ -63,7 +64,15 @@ def plan_sql(text: str, tables: Mapping[str, Schema]) -> Plan:
     Unsupported
         If the query needs something that hybridq does not do; the message names it.
     """
-    exported = _substrait(text, tables)
+    plan = _plan(text, tables, _substrait(text, tables))
+    if fails_below_joins(plan):
+        # Perhaps it was DataFusion that put the condition there. Where it cannot do without, its plan stands.
+        with contextlib.suppress(Unsupported):
+            plan = _plan(text, tables, _substrait(text, tables, push_filters=False))
+    return plan
+
+
+def _plan(text: str, tables: Mapping[str, Schema], exported: _Exported) -> Plan:
     windows = None if exported.windows is None else iter(exported.windows)
     plan = plan_substrait(exported.message, tables, iter(exported.joins), windows, has_multisets(text))
     return replace(compare_as_floating(plan, text), names=exported.names)
@@ -131,8 +140,8 @@ class _Exported:
     windows: list[tuple[WindowDetail, ...]] | None
 
 
-def _substrait(text: str, tables: Mapping[str, Schema]) -> _Exported:
-    """Plan the text and return it as Substrait."""
+def _substrait(text: str, tables: Mapping[str, Schema], push_filters: bool = True) -> _Exported:
+    """Plan the text and return it as Substrait; with ``push_filters`` conditions may have moved below joins."""
     import datafusion
     from datafusion.substrait import Producer
 
@@ -144,6 +153,8 @@ def _substrait(text: str, tables: Mapping[str, Schema]) -> _Exported:
         context.register_record_batches(_quoted(name), [[pa.RecordBatch.from_pylist([], schema=planned)]])
     # It computes constants in its own way: integers wrap, quotients are cut off. ``constant_folding`` does it instead.
     context.remove_optimizer_rule("simplify_expressions")
+    if not push_filters:
+        context.remove_optimizer_rule("push_down_filter")
     if has_multisets(text):
         # DataFusion plans INTERSECT ALL and EXCEPT ALL as joins to which repeated rows do not matter, and may then make
         # an inner join below them a semi join, which has fewer.

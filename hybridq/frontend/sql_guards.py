@@ -3,11 +3,17 @@
 ``push_down_filter`` moves conditions that name no column below any aggregate, also below one that has a row for no
 rows: ``SELECT count(*) FROM t HAVING 1 = 0`` would have one. That is looked for in the text of the plan: a query that
 only looks like one of these loses a rule that it could have had, and keeps its meaning.
+
+It also moves conditions that fail for some values (``WHERE a.x / b.y > 1``, or what it concludes from that and ``a.z =
+b.y``) below joins, where they see rows that the join would have dropped.
 """
 
 from __future__ import annotations
 
 import re
+
+from hybridq.plan.nodes import Filter, Join, Plan, walk
+from hybridq.plan.rules.helpers import can_fail
 
 _TEXT = re.compile(r'\w*Utf8\w*\("[^"]*"\)')
 _AGGREGATE_OF_NOTHING = re.compile(r"Aggregate: groupBy=\[\[(\]|ROLLUP|CUBE|GROUPING SETS)")
@@ -35,6 +41,18 @@ def moves_conditions_below_aggregates(plan: str) -> bool:
             if "EmptyRelation: rows=0" in below or (condition and not _names_columns(condition[1])):
                 return True
     return False
+
+
+def fails_below_joins(plan: Plan) -> bool:
+    """Tell whether a condition that may fail is checked of rows that are joined later."""
+    return any(
+        isinstance(part, Filter) and can_fail(part.predicate)
+        for root in (plan.root, *plan.subqueries)
+        for node in walk(root)
+        if isinstance(node, Join)
+        for side in node.inputs
+        for part in walk(side)
+    )
 
 
 def _depth(line: str) -> int:

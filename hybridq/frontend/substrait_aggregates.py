@@ -54,16 +54,22 @@ class AggregateTranslator:
         # DataFusion exports a single grouping set like a plain GROUP BY: what tells them apart is lost, but not needed
         # where nothing asks for the bitmap, which is 0.
         used = {reference for references in sets for reference in references}
-        # The output has the grouping expressions in their order, whatever the order of the references.
-        keys_used = [key for ordinal, key in enumerate(keys) if ordinal in used]
+        # The output has the grouping expressions in their order, whatever the order of the references. Keys of equal
+        # values are one key of a plain GROUP BY; of grouping sets, one may be in a set without the other.
+        several = len(sets) > 1
         groups: dict[str, Expression] = {}
-        names: dict[Expression, str] = {}
-        for key in keys_used:
-            if key not in names:
-                names[key] = unique_name(expression_name(key), groups)
-                groups[names[key]] = key
+        names: dict[Expression | bytes, str] = {}
+        name_of: dict[int, str] = {}
+        for ordinal, key in enumerate(keys):
+            if ordinal not in used:
+                continue
+            identity = body.grouping_expressions[ordinal].SerializeToString(deterministic=True) if several else key
+            if identity not in names:
+                names[identity] = unique_name(expression_name(key), groups)
+                groups[names[identity]] = key
                 if is_decimal(key.type) and self.expressions.is_widened(key):
-                    self.expressions.widened.add(names[key])
+                    self.expressions.widened.add(names[identity])
+            name_of[ordinal] = names[identity]
         calls: dict[AggregateCall, AggregateCall] = {}
         measures: list[Column] = []
         for measure in body.measures:
@@ -75,19 +81,19 @@ class AggregateTranslator:
                     self.expressions.widened.add(calls[bare].name)
             measures.append(Column(bare.type, calls[bare].name))
         items = tuple(NamedExpression(name, key) for name, key in groups.items())
-        if len(sets) < 2:
+        if not several:
             if not items and not calls:
                 raise PlanFormatError("the plan aggregates nothing")
-            columns = [Column(key.type, names[key]) for key in keys_used]
+            columns = [Column(keys[ordinal].type, name) for ordinal, name in name_of.items()]
             return Aggregate(node, items, tuple(calls.values())), (*columns, *measures)
-        positions = {key: position for position, key in enumerate(names)}
-        members = tuple(tuple(sorted({positions[keys[reference]] for reference in references})) for references in sets)
+        positions = {name: position for position, name in enumerate(groups)}
+        members = tuple(tuple(sorted({positions[name_of[each]] for each in references})) for references in sets)
         number = unique_name("grouping set", {*groups, *(call.name for call in calls.values())})
         aggregate = Aggregate(node, items, tuple(calls.values()), GroupingSets(number, members))
-        columns = [Column(key.type, name) for key, name in names.items()]
+        columns = [Column(key.type, name) for name, key in groups.items()]
         if not self.grouping_id:
             return aggregate, (*columns, *measures, Column(SET_NUMBER_TYPE, number))
-        bitmap = _bitmap(Column(SET_NUMBER_TYPE, number), members, len(names))
+        bitmap = _bitmap(Column(SET_NUMBER_TYPE, number), members, len(groups))
         passing = [NamedExpression(field.name, Column(field.type, field.name)) for field in aggregate.schema]
         name = unique_name("grouping id", {item.name for item in passing})
         project = Project(aggregate, (*passing, NamedExpression(name, bitmap)))

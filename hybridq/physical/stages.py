@@ -422,6 +422,8 @@ class _Planner:
         key, pipeline = fragments.table_key(fragment), fragment.pipeline
         if key is None or not isinstance(pipeline, OpenPipeline) or not isinstance(pipeline.source, TableSource):
             return False
+        if isinstance(pipeline.source, _ValuesSource):
+            return False
         units = self._units(pipeline.source)
         ranges = KeyRanges.of(units, key.column)
         return ranges is not None and ranges.clustered

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from hybridq.errors import DivisionByZero
 from hybridq.testing.in_process import connect_in_process
 
 MODES = ("cpu", "gpu", "cop")
@@ -142,3 +143,40 @@ def test_groups_of_no_rows_with_many_possible_keys(ask):
     numbers = pa.array([0, 2**15, 2**16 - 1], pa.uint16())
     t = pa.table({"a": pa.array([1.5, None, 2.5]), "b": numbers, "x": ints(1, 2, 3)})
     assert ask("select a, b, sum(x) as s from t where b <> b group by a, b", row_group_size=3, t=t) == []
+
+
+def test_keys_of_a_rollup_that_are_one_column(ask):
+    t = pa.table({"a": ints(1, 1, 2), "s": ["x", "y", "z"]})
+    q = "from (select a as c1, a as c2, s from t) q"
+    sql = f"select string_agg(s, ',' order by s) as s {q} group by rollup(c2, c1)"
+    assert ask(sql, t=t) == [("x,y",), ("x,y",), ("x,y,z",), ("z",), ("z",)]
+    sql = f"select c1, c2, count(*) as n {q} group by rollup(c2, c1)"
+    assert ask(sql, t=t) == [(1, 1, 2), (2, 2, 1), (None, 1, 2), (None, 2, 1), (None, None, 3)]
+    sql = f"select c1, c2, grouping(c1, c2) as g, count(*) as n {q} group by grouping sets ((c1), (c2), (c1, c2))"
+    assert ask(sql, t=t) == [
+        (1, 1, 0, 2), (1, None, 1, 2), (2, 2, 0, 1), (2, None, 1, 1), (None, 1, 2, 2), (None, 2, 2, 1)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        # DataFusion concludes that q.i0 / q.i1 is not null, and would check that of all rows of q.
+        ("select q.i0 from t1 q join t1 r on q.f3 = r.i0 and q.i1 = r.i0 where (q.i0 / r.i0) is not null", [1, 2]),
+        ("select q.i0 from t1 q join t1 r on q.i0 = r.i0 and r.i1 > 0 and q.i1 <= 2 where 6 / q.i0 >= 3", [1, 2]),
+        ("select i0 from t1 where i0 in (select i1 from t1 where i1 > 0) and 6 / i0 > 0", [1, 2]),
+        ("select r.i0 from t1 q left join t1 r on q.i1 = r.i0 and r.i0 > 0 where 6 / r.i0 > 0", [1, 2]),
+    ],
+)  # fmt: skip
+def test_conditions_that_fail_for_rows_which_a_join_drops(ask, sql, expected):
+    t1 = pa.table({
+        "i0": ints(0, 1, 2, 3, kind=pa.int32()), "i1": ints(5, 1, 2, 0, kind=pa.int32()),
+        "f3": [0.0, 1.0, 2.0, 3.0],
+    })  # fmt: skip
+    assert [row[0] for row in ask(sql, t1=t1)] == expected
+
+
+def test_such_a_condition_fails_for_a_row_that_is_joined(ask):
+    t = pa.table({"a": ints(0, 1), "b": ints(0, 1)})
+    with pytest.raises(DivisionByZero):
+        ask("select t.a from t join u on t.a = u.b where 6 / t.a > 0", t=t, u=t)
