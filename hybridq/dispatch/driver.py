@@ -172,6 +172,8 @@ class Driver(FaultHandling):
 
     def _read_ahead(self) -> None:
         """Let GPUs read, when nothing is left to do for them, what stages will need that wait for others."""
+        if any(run.takes_more("gpu") for run in self._runs.values()):
+            return  # what they begin to read between two chunks would hold up the second
         for run in self._runs.values():
             before = [self._runs[number] for number in run.stage.dependencies]
             if not run.may_read_ahead or any(each.status == "waiting" and not each.ahead for each in before):

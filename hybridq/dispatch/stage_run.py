@@ -271,6 +271,12 @@ class StageRun:
         """Tell whether no chunk is left to hand out."""
         return self.stopped_early or (self.source is not None and self.source.exhausted)
 
+    def takes_more(self, kind: Kind) -> bool:
+        """Tell whether a kind of device would take another chunk, now or when it is done with what it has."""
+        if self.status != "running" or self.exhausted or kind not in self.policy.active:
+            return False
+        return self.policy.rows_for(kind, self.untaken_rows, self.rows_in_flight()) is not None
+
     def rows_in_flight(self) -> dict[Kind, int]:
         """Return the source rows that are being worked on, by kind of device: of each chunk those that are left.
 

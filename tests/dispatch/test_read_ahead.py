@@ -70,22 +70,39 @@ def test_a_chunk_that_was_read_ahead_may_not_fit_all_the_same(tmp_path: Path) ->
 
 def test_a_gpu_that_is_lost_leaves_what_it_was_to_read_to_the_cpu(tmp_path: Path) -> None:
     executor = FakeExecutor(BOTH)
-    executor_run = executor.run_chunk
+    executor_run, executor_read = executor.run_chunk, executor.read_ahead
 
     def on_what_is_there(task: Any, memory: Any, inputs: Any, kind: Any, priority: int) -> None:
         if kind == "gpu" and len(executor.there) == 1:
             return  # such a task is never run
         executor_run(task, memory, inputs, kind, priority)
-        if "-q-0-" in task.key and len(executor.read) == 4:
+
+    def then_it_is_gone(task: Any, kind: Any, priority: int) -> None:
+        executor_read(task, kind, priority)
+        if len(executor.read) == 4:
             executor.there = BOTH[:1]
 
     executor.run_chunk = on_what_is_there  # type: ignore[method-assign]
+    executor.read_ahead = then_it_is_gone  # type: ignore[method-assign]
     file = tmp_path / "t.parquet"
     driver, report = make_driver(executor, 200, "gpu", stages=stages(200), file=file, chunk_units=2)
     for each in driver._runs.values():
         each.decision = dataclasses.replace(each.decision, forced=False)  # the GPU was chosen, not asked for
     assert driver.run().column(0).to_pylist() == list(range(200))
     assert {device.kind for device in report.stages[1].devices} == {"cpu"}
+
+
+def test_a_gpu_reads_ahead_only_when_it_has_nothing_else_to_do(tmp_path: Path) -> None:
+    executor = FakeExecutor(BOTH)
+    executor_read, before = executor.read_ahead, []
+
+    def seen(task: Any, kind: Any, priority: int) -> None:
+        before.append(sum("-q-0-" in each.key for each in executor.tasks))
+        executor_read(task, kind, priority)
+
+    executor.read_ahead = seen  # type: ignore[method-assign]
+    assert run(executor, tmp_path)[0] == list(range(200))
+    assert before == [10] * 4  # all chunks of the stage before have been handed out
 
 
 def test_what_was_read_is_there_once_and_not_elsewhere() -> None:
