@@ -140,7 +140,7 @@ class FakeExecutor:
             "rows": self.values[task.key].num_rows,
             "seconds": {"total": 0.001},
             "bytes": self.merge_bytes,
-            "address": next(each.address for each in self.there if each.kind == kind),
+            "address": next((each.address for each in self.there if each.kind == kind), ""),
         }
         self.messages.put(Event({**event, "query": task.query, "key": task.key}))
         self.messages.put(Finished(task.key))
