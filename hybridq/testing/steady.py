@@ -51,6 +51,10 @@ class SteadyEngine:
         self._speed = speed
         self._thread = threading.local()
 
+    def change_speed(self, speed: float) -> None:
+        """Become slower or faster from the next operator on."""
+        self._speed = speed
+
     def _run(self, what: str, rows: float, operation: Callable[[], Any]) -> Any:
         start = time.perf_counter()
         try:
@@ -124,3 +128,14 @@ class SteadyEngine:
             return self._run(name, frame.rows, lambda: operation(frame, *arguments, **options))
 
         return run
+
+
+def change_speed(kind: str, speed: float) -> None:
+    """Change the speed of this worker process's steady device (to be run on a worker)."""
+    from hybridq.dispatch.worker import engine_for_worker
+
+    engine = engine_for_worker(kind)
+    steady = engine if isinstance(engine, SteadyEngine) else getattr(engine, "_inner", None)
+    if not isinstance(steady, SteadyEngine):
+        raise TypeError(f"{engine.name} does not keep time by rows")
+    steady.change_speed(speed)

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import itertools
 
+import pyarrow as pa
 import pytest
 from simulation import simulate, steady
 
+from hybridq.physical.pipeline import CollectSink, ConcatenateMerge, Pipeline, Stage, TableSource
+from hybridq.placement import modes
 from hybridq.placement.cost import PullPolicy
+from hybridq.placement.predict import Prediction, StagePrediction
+from hybridq.plan.nodes import ScanColumn
+from hybridq.types import Field
 
 MILLION = 1_000_000
 LIMITS = {"cpu": 2 * MILLION, "gpu": 48 * MILLION}
+SINGLE_MODE = {"cpu": "EXEC_CPU", "gpu": "EXEC_GPU"}
+SCHEMA = (Field("t.x", pa.int64()),)
+SCAN = Stage(
+    0, Pipeline(TableSource("t", (ScanColumn("t.x", "x", pa.int64()),), None, ("t.x",)), (), CollectSink(SCHEMA)), (),
+    ConcatenateMerge(SCHEMA), (), SCHEMA, 1, 8, 60 * MILLION, "scan t",
+)  # fmt: skip
 RATIOS = (1, 2, 3, 4, 6, 8)
 SLOTS = ({"cpu": 1, "gpu": 1}, {"cpu": 2, "gpu": 1}, {"cpu": 6, "gpu": 2})
 
@@ -181,3 +193,53 @@ def test_what_all_devices_have_to_wait_for_makes_no_difference():
     charged.charge({"gpu": 5.0, "cpu": 5.0})
     for kind in ("gpu", "cpu"):
         assert charged.rows_for(kind, 50 * MILLION, {}) == plain.rows_for(kind, 50 * MILLION, {})
+
+
+@pytest.mark.parametrize(("used", "other"), [("cpu", "gpu"), ("gpu", "cpu")])
+@pytest.mark.parametrize("slower", [2, 20, 50])
+def test_looking_at_the_other_device_costs_little(used, other, slower):
+    """The chunk for a kind that is left out runs beside the others: it may not hold up the end."""
+    slots, rows, unit = {"cpu": 1, "gpu": 1}, 60 * MILLION, 115_000
+    true = {used: 1e-7, other: slower * 1e-7}
+    prediction = StagePrediction(
+        {SINGLE_MODE[used]: Prediction(SINGLE_MODE[used], rows * 1e-7, {}, {})},
+        seconds_per_row=true,
+        rows=rows,
+        unit_rows=unit,
+        probe_due=True,
+    )
+    probe = modes._probe(SINGLE_MODE[used], SCAN, prediction)
+    assert probe is None or probe[0] == other
+    assert (probe is not None) == (slower < 20)  # a slower one would be at it for too long
+    outcomes = [
+        simulate(
+            PullPolicy((used,), slots, LIMITS, true, probe=each, unit_rows=unit),
+            slots, rows, {kind: steady(value, 0.003) for kind, value in true.items()}, unit,
+        )
+        for each in (None, probe)
+    ]  # fmt: skip
+    without, with_probe = outcomes
+    assert with_probe.makespan <= without.makespan * 1.03
+    assert with_probe.rows(other) == (0 if probe is None else pytest.approx(rows * modes.PROBE_SHARE, rel=0.1))
+
+
+def test_a_slow_spell_of_a_device_is_followed_within_twenty_chunks_and_its_end_within_fifty():
+    """Shares of the rows, not rates: what the slowed device takes of each ten chunks."""
+    slots, rows, limits = {"cpu": 1, "gpu": 1}, 600 * MILLION, {"cpu": MILLION, "gpu": MILLION}
+    begin, end = 6.0, 16.0
+
+    def gpu(now, size):
+        return size * (5e-7 if begin <= now < end else 1e-7)
+
+    policy = PullPolicy(("gpu", "cpu"), slots, limits)
+    outcome = simulate(policy, slots, rows, {"cpu": steady(2e-7), "gpu": gpu})
+
+    def gpu_share(first, count):
+        chunks = outcome.chunks[first : first + count]
+        return sum(size for kind, size, _, _ in chunks if kind == "gpu") / sum(size for _, size, _, _ in chunks)
+
+    slow_from = next(i for i, chunk in enumerate(outcome.chunks) if chunk[3] >= begin)
+    fast_from = next(i for i, chunk in enumerate(outcome.chunks) if chunk[3] >= end)
+    assert gpu_share(slow_from - 30, 30) == pytest.approx(2 / 3, abs=0.07)  # twice as fast as the CPU
+    assert gpu_share(slow_from + 20, 30) == pytest.approx(2 / 7, abs=0.1)  # 2.5 times as slow
+    assert gpu_share(fast_from + 50, 30) == pytest.approx(2 / 3, abs=0.07)
