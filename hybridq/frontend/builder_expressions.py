@@ -19,12 +19,10 @@ from hybridq.frontend.builder_types import (
     retyped,
 )
 from hybridq.frontend.coercion import common_type_of, membership
-from hybridq.frontend.double_comparisons import as_floating
 from hybridq.plan.aggregates import aggregate_type
 from hybridq.plan.exact_values import exact
 from hybridq.plan.expressions import Call, Case, Cast, Column, Expression, Literal
 from hybridq.plan.functions import ARITHMETIC, COMPARISONS, DATE_PARTS, result_type
-from hybridq.types import is_floating
 
 
 class Scope(Protocol):
@@ -290,9 +288,7 @@ class _Call(Expr):
         if self.function in ("and", "or"):
             arguments = [part for argument in arguments for part in flattened(self.function, argument)]
         elif self.function in COMPARISONS:
-            floating = any(is_floating(argument.type) for argument in arguments)
-            compared = Call(pa.bool_(), self.function, tuple(comparable(arguments)))
-            return as_floating(compared) if floating else compared
+            arguments = comparable(arguments)
         elif self.function in ARITHMETIC:
             arguments = computable(self.function, arguments)
         elif self.function == "coalesce":

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from hybridq.errors import HybridqError, Unsupported
-from hybridq.frontend.double_comparisons import compare_as_floating
+from hybridq.frontend.double_values import compute_as_floating
 from hybridq.frontend.sql_aggregates import check_aggregates
 from hybridq.frontend.sql_casts import with_casts_told_apart, with_microseconds, without_marks
 from hybridq.frontend.sql_errors import refuse_other_statements, refuse_time_zones, translated
@@ -75,7 +75,7 @@ def plan_sql(text: str, tables: Mapping[str, Schema]) -> Plan:
 def _plan(text: str, tables: Mapping[str, Schema], exported: _Exported) -> Plan:
     windows = None if exported.windows is None else iter(exported.windows)
     plan = plan_substrait(exported.message, tables, iter(exported.joins), windows, has_multisets(text))
-    return replace(compare_as_floating(plan, text), names=exported.names)
+    return replace(compute_as_floating(plan, text), names=exported.names)
 
 
 def export_substrait(text: str, tables: Mapping[str, Schema]) -> str:

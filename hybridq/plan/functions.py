@@ -265,6 +265,10 @@ def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
         return left
     if pa.types.is_null(left) or pa.types.is_null(right):
         return right if pa.types.is_null(left) else left
+    if is_floating(left) and is_decimal(right):
+        return left
+    if is_decimal(left) and is_floating(right):
+        return right
     if is_decimal(left) or is_decimal(right):
         left_digits, right_digits = _as_decimal(left), _as_decimal(right)
         if left_digits is None or right_digits is None:
@@ -277,15 +281,11 @@ def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 
 
 def _as_decimal(data_type: pa.DataType) -> tuple[int, int] | None:
-    """Return the digits and scale that DataFusion gives a number that is compared with a decimal."""
+    """Return the digits and scale that DataFusion gives an exact number that is compared with a decimal."""
     if is_decimal(data_type):
         return data_type.precision, data_type.scale
     if data_type in EXACT_DIGITS:
         return EXACT_DIGITS[data_type], 0
-    if data_type == pa.float32():
-        return 14, 7
-    if data_type == pa.float64():
-        return 30, 15
     return None
 
 
