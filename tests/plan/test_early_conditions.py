@@ -14,6 +14,8 @@ ITEMS = Scan("items", (ScanColumn("items.part", "part", LONG), ScanColumn("items
 PARTS = Scan("parts", tuple(ScanColumn(f"parts.{name}", name, TEXT if name != "key" else LONG) for name in
                             ("key", "type", "brand")))  # fmt: skip
 KEYS = (Column(LONG, "items.part"),), (Column(LONG, "parts.key"),)
+OTHERS = Scan("others", (ScanColumn("others.key", "key", LONG),))
+OTHER_KEYS = (Column(LONG, "items.part"),), (Column(LONG, "others.key"),)
 TYPE, BRAND, NOTE = (Column(TEXT, name) for name in ("parts.type", "parts.brand", "items.note"))
 
 
@@ -47,13 +49,23 @@ def test_the_largest_parts_that_read_one_side_are_taken_below() -> None:
     [
         over(joined(), like(TYPE, "A%"), TYPE),
         over(joined("left"), like(TYPE, "A%")),
+        over(Join(joined(), OTHERS, "full", *OTHER_KEYS), like(TYPE, "A%")),
         over(joined(residual=like(TYPE, "%x")), like(TYPE, "A%")),
         over(joined(), like(NOTE, "A%")),
         over(joined(), Call(pa.bool_(), "equal", (TYPE, NOTE))),
         over(joined(), Cast(LONG, TYPE)),
         over(joined(), Call(TEXT, "upper", (TYPE,))),
     ],
-    ids=["also shown", "outer join", "read by the join", "probing side", "both sides", "may fail", "a text again"],
+    ids=[
+        "also shown",
+        "outer join",
+        "full join above",
+        "read by the join",
+        "probing side",
+        "both sides",
+        "may fail",
+        "a text again",
+    ],
 )
 def test_other_conditions_stay(plan: Project) -> None:
     assert early_conditions(plan) is plan

@@ -6,7 +6,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hybridq.plan.cardinality import Estimator
-from hybridq.plan.expressions import AggregateCall, Call, Column, Expression, Literal, NamedExpression, columns_of
+from hybridq.plan.expressions import (
+    AggregateCall,
+    Call,
+    Cast,
+    Column,
+    Expression,
+    Literal,
+    NamedExpression,
+    columns_of,
+)
 from hybridq.plan.naming import unique_name
 from hybridq.plan.nodes import Aggregate, Filter, Join, Node, Project, transform
 from hybridq.plan.rules.helpers import can_fail, names_of
@@ -20,6 +29,9 @@ FEWER_ROWS = 0.25
 
 MATCHED = 0.5
 """Share of its rows that must be thought to find a partner: what the join would drop is better not aggregated."""
+
+STRICT = frozenset({"add", "subtract", "multiply", "divide", "modulus", "negate", "abs"})
+"""Functions that are NULL where any argument is."""
 
 SURE_DIGITS = 28
 """A sum of decimals of so many digits fits its type, for any number of rows there may be."""
@@ -72,6 +84,9 @@ def _early(node: Aggregate, estimator: Estimator) -> Node:
         return node
     if not all(_is_splittable(call, own) for call in node.aggregates):
         return node
+    arguments = [call.argument for call in node.aggregates if call.argument is not None]
+    if join.kind == "left" and not all(_is_null_of_nulls(argument) for argument in arguments):
+        return node  # a row without a partner would count for something
     groups = tuple(NamedExpression(key.name, key) for key in join.right_keys if isinstance(key, Column))
     inner, outer = _split(node.aggregates, join, own)
     grouped = Aggregate(right, groups, inner)
@@ -102,6 +117,15 @@ def _is_splittable(call: AggregateCall, own: frozenset[str]) -> bool:
     if call.function == "sum":
         return is_floating(argument.type) or (is_decimal(argument.type) and argument.type.precision <= SURE_DIGITS)
     return call.function in ("count", "min", "max")
+
+
+def _is_null_of_nulls(expression: Expression) -> bool:
+    """Tell whether an expression is NULL, for sure, where all of its columns are."""
+    if isinstance(expression, Cast):
+        return _is_null_of_nulls(expression.operand)
+    if isinstance(expression, Call):
+        return expression.function in STRICT and any(_is_null_of_nulls(part) for part in expression.arguments)
+    return isinstance(expression, Column)
 
 
 def _split(

@@ -55,7 +55,7 @@ def _texts(node: Node) -> dict[str, int]:
     """Return the texts that build sides add to a tree of joins and that its conditions do not read, by build side."""
     found: dict[str, int] = {}
     read: set[str] = set()
-    while isinstance(node, Join):
+    while isinstance(node, Join) and node.kind != "full":  # which pads both sides with NULL
         for condition in (*node.left_keys, *node.right_keys, *([] if node.residual is None else [node.residual])):
             read |= columns_of(condition)
         if node.kind == "inner" and not any(isinstance(below, Join) for below in walk(node.right)):
