@@ -83,7 +83,7 @@ class StageReview:
     Attributes
     ----------
     seconds : dict of mode to float
-        Median over the runs in each forced mode, as the driver saw the stage.
+        Median over the runs in each forced mode (``stage_seconds``).
     auto_mode : str
         What ``auto`` chose (most often), once it had learned.
     auto_s : float
@@ -281,7 +281,18 @@ def _entry(report: Report, number: int) -> StageReport:
 
 
 def _actual(reports: Sequence[Report], number: int) -> float:
-    return statistics.median(_entry(report, number).actual_s for report in reports)
+    return statistics.median(stage_seconds(report, number) for report in reports)
+
+
+def stage_seconds(report: Report, number: int) -> float:
+    """Return the seconds of a stage; where it had to wait for devices behind another stage, from its first chunk on."""
+    entry = _entry(report, number)
+    first = min((span.start_s for span in entry.spans if span.what == "chunk"), default=entry.started_s)
+    waited = any(
+        other is not entry and other.started_s < first and other.started_s + other.actual_s > entry.started_s
+        for other in report.stages
+    )
+    return entry.actual_s - (max(first - entry.started_s, 0.0) if waited else 0.0)
 
 
 def _predicted(entry: StageReport) -> dict[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hybridq.placement.review import Runs, idle_at_end, model_improvement, operator_of, review, summarize
+from hybridq.placement.review import Runs, idle_at_end, model_improvement, operator_of, review, stage_seconds, summarize
 from hybridq.report import ModePrediction, Report, Span, StageReport
 
 STAGE_MODES = {"cpu": "EXEC_CPU", "gpu": "EXEC_GPU", "cop": "EXEC_COP"}
@@ -114,6 +114,18 @@ def test_short_stages_and_modes_that_did_not_run_are_not_judged():
     moved = runs_of({"cpu": [1.0], "gpu": [1.0], "cop": [1.0]}, [1.0], predicted={"cpu": 1.0, "gpu": 9.0})
     moved.forced["gpu"][0][1].stages[0].mode = "EXEC_CPU"  # the GPU lacks what the stage needs
     assert review(moved).stages[0].untrained_s == {"cpu": 1.0}
+
+
+def test_a_stage_that_waits_behind_another_counts_from_its_first_chunk():
+    found = report("cpu", [("cpu", 1.0, {}), ("cpu", 1.2, {}), ("cpu", 0.5, {})])
+    found.stages[0].spans = [chunk("c", "cpu", 0.1, 0.9)]
+    found.stages[1].spans = [chunk("c", "cpu", 1.0, 0.2), chunk("c", "cpu", 1.2, 0.0, "merge")]
+    found.stages[2].started_s, found.stages[2].spans = 1.3, [chunk("c", "cpu", 1.5, 0.3)]
+    assert [stage_seconds(found, number) for number in range(3)] == [
+        pytest.approx(0.9),  # beside stage 1, which waits for it
+        pytest.approx(0.2),
+        pytest.approx(0.5),  # nothing else is running: what it waits for is its own
+    ]
 
 
 def test_operators_have_names(one_worker, tpch_folder):
