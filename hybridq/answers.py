@@ -72,6 +72,19 @@ class Handle:
             self._done.wait(left)
         return True
 
+    def finish(self) -> Report:
+        """Wait until the query has ended, and return its report.
+
+        Raises
+        ------
+        QueryCancelled, ExecutionError
+            As for ``result``.
+        """
+        self.wait()
+        if self._error is not None:
+            raise self._error
+        return self._report
+
     def result(self, timeout: float | None = None) -> Result:
         """Wait for the answer.
 
@@ -96,6 +109,21 @@ class Handle:
         return Result(cast("pa.Table", self._table), self._query.schema, self._report)
 
 
+def as_declared(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return what a query gave under the names of the answer's columns, which may repeat, as SQL allows.
+
+    Raises
+    ------
+    ExecutionError
+        Its types are not those that the plan declares.
+    """
+    import pyarrow as pa
+
+    if table.schema.types != schema.types:
+        raise ExecutionError(f"the answer's types are {table.schema.types}, and the plan declares {schema.types}")
+    return pa.Table.from_arrays(table.columns, schema=schema) if schema.names else table
+
+
 class Result:
     """An answer, in memory.
 
@@ -106,12 +134,7 @@ class Result:
     """
 
     def __init__(self, table: pa.Table, schema: pa.Schema, report: Report) -> None:
-        import pyarrow as pa
-
-        if table.schema.types != schema.types:
-            raise ExecutionError(f"the answer's types are {table.schema.types}, and the plan declares {schema.types}")
-        # Names may repeat, as SQL allows.
-        self._table = pa.Table.from_arrays(table.columns, schema=schema) if schema.names else table
+        self._table = as_declared(table, schema)
         self.report = report
 
     def __len__(self) -> int:

@@ -161,10 +161,14 @@ def run(
     with _connect(cluster, data, source) as session:
         query = _query(session, source)
         shown = sys.stderr.isatty() if progress is None else progress
-        result = query.collect(mode=mode.value, strict=strict, progress=shown)
-        write_answer(result.to_arrow(), form.value, output, sys.stdout)
+        if output is not None and form is not OutputFormat.table:
+            record = query.write(output, form.value, mode=mode.value, strict=strict, progress=shown)
+        else:
+            result = query.collect(mode=mode.value, strict=strict, progress=shown)
+            write_answer(result.to_arrow(), form.value, output, sys.stdout)
+            record = result.report
         if report is not None:
-            report_file(report, result.report.to_json())
+            report_file(report, record.to_json())
 
 
 @app.command()

@@ -16,7 +16,7 @@ import json
 import math
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -46,14 +46,15 @@ def write_answer(table: pa.Table, form: Format, path: Path | None, stdout: IO[st
             raise ConfigurationError("--format parquet needs a file: add -o FILE")
         _write_text(table, form, stdout)
         return
-    with atomic_file(path) as temporary:
-        if form == "parquet":
-            import pyarrow.parquet as pq
+    if form == "table":  # its columns are as wide as their widest value
+        with atomic_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+            _write_table(table, file, None)
+        return
+    from hybridq.answer_file import answer_file
 
-            pq.write_table(with_unique_names(table), temporary)
-        else:
-            with temporary.open("w", encoding="utf-8", newline="") as file:
-                _write_text(table, form, file, whole=True)
+    with answer_file(path, form, table.schema) as file:
+        file.begin()
+        file.take(table)
 
 
 @contextlib.contextmanager
@@ -99,13 +100,13 @@ def unique_names(names: list[str]) -> list[str]:
     return found
 
 
-def _write_text(table: pa.Table, form: Format, file: IO[str], whole: bool = False) -> None:
+def _write_text(table: pa.Table, form: Format, file: IO[str]) -> None:
     if form == "csv":
         _write_csv(table, file)
     elif form == "json":
         _write_json(table, file)
     else:
-        _write_table(table, file, None if whole else TERMINAL_ROWS)
+        _write_table(table, file, TERMINAL_ROWS)
 
 
 def _rows(table: pa.Table) -> Iterator[tuple[Any, ...]]:
@@ -161,17 +162,27 @@ def _float_text(value: float) -> str:
 
 
 def _write_csv(table: pa.Table, file: IO[str]) -> None:
-    # Not the csv module: it cannot tell NULL from an empty string.
-    def field(value: Any) -> str:
-        if value is None:
-            return ""
-        text = plain(value)
-        quoted = text == "" or any(sign in text for sign in ',"\r\n') or text != text.strip()
-        return '"' + text.replace('"', '""') + '"' if quoted else text
+    file.write(csv_line(table.schema.names))
+    write_csv_rows(table, file)
 
-    file.write(",".join(map(field, table.schema.names)) + "\n")
+
+def write_csv_rows(table: pa.Table, file: IO[str]) -> None:
+    """Write rows as CSV, without a header."""
     for row in _rows(table):
-        file.write(",".join(map(field, row)) + "\n")
+        file.write(csv_line(row))
+
+
+def csv_line(values: Iterable[Any]) -> str:
+    """Return a line of CSV. Not with the csv module: it cannot tell NULL from an empty string."""
+    return ",".join(map(_csv_field, values)) + "\n"
+
+
+def _csv_field(value: Any) -> str:
+    if value is None:
+        return ""
+    text = plain(value)
+    quoted = text == "" or any(sign in text for sign in ',"\r\n') or text != text.strip()
+    return '"' + text.replace('"', '""') + '"' if quoted else text
 
 
 def _json_value(value: Any) -> Any:
@@ -187,13 +198,19 @@ def _json_value(value: Any) -> Any:
 
 
 def _write_json(table: pa.Table, file: IO[str]) -> None:
-    names = unique_names(table.schema.names)
     separator = "[\n"
-    for row in _rows(table):
-        line = {name: _json_value(value) for name, value in zip(names, row, strict=True)}
-        file.write(separator + json.dumps(line, ensure_ascii=False, allow_nan=False))
+    for line in json_lines(table):
+        file.write(separator + line)
         separator = ",\n"
     file.write("[]\n" if table.num_rows == 0 else "\n]\n")
+
+
+def json_lines(table: pa.Table) -> Iterator[str]:
+    """Yield each row as a JSON object."""
+    names = unique_names(table.schema.names)
+    for row in _rows(table):
+        line = {name: _json_value(value) for name, value in zip(names, row, strict=True)}
+        yield json.dumps(line, ensure_ascii=False, allow_nan=False)
 
 
 def _write_table(table: pa.Table, file: IO[str], limit: int | None) -> None:

@@ -10,6 +10,7 @@ import warnings
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybridq.answers import Handle, Result
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from hybridq.deploy import LocalCluster
     from hybridq.dispatch.connection import ConnectionProtocol
     from hybridq.dispatch.devices import Device
+    from hybridq.dispatch.target import Target
     from hybridq.explain import Explanation
     from hybridq.physical.stages import PhysicalPlan
     from hybridq.placement.modes import Decision
@@ -423,6 +425,9 @@ class Query:
         DeviceUnavailable
             The mode needs a kind of device that the cluster does not have.
         """
+        return self._submit(mode, strict, None)
+
+    def _submit(self, mode: str, strict: bool, target: Target | None) -> Handle:
         from hybridq.dispatch.driver import Driver
         from hybridq.placement.modes import check_mode, decide
         from hybridq.planning import physical_plan
@@ -449,7 +454,7 @@ class Query:
         executor = session._connection.executor(name)
         driver = Driver(
             executor, self._physical, session._catalog, session.config, decisions, name, report, strict, session._hot,
-            replan,
+            replan, target,
         )  # fmt: skip
         return Handle(driver, self, report, start, lambda: session._connection.forget(name))
 
@@ -470,13 +475,55 @@ class Query:
         KeyboardInterrupt
             After Ctrl-C, once the query has been cancelled; the session remains usable.
         """
+        handle = self._run(mode, strict, progress, None)
+        return handle.result()
+
+    def write(
+        self,
+        path: str | os.PathLike[str],
+        format: str | None = None,
+        mode: str = "auto",
+        strict: bool = False,
+        progress: bool = False,
+    ) -> Report:
+        """Run the query and write its answer to a file, whole or not at all, and return the report.
+
+        The answer may be larger than this process's memory: its parts are written as they come, in order, where the
+        query ends in rows of a table, of a join, of split aggregates or of a large sort. ``result_bytes`` is no limit.
+
+        Parameters
+        ----------
+        path : str or path
+        format : str, optional
+            ``parquet``, ``csv`` or ``json``; by default what the file's name ends in.
+        mode, strict, progress
+            See ``collect``.
+
+        Raises
+        ------
+        RequestError
+            There is no such format.
+        ExecutionError
+            It failed, or the file cannot be written; there is no file then, or the one that was there before.
+        KeyboardInterrupt
+            As for ``collect``.
+        """
+        from hybridq.answer_file import answer_file, file_format
+
+        wanted = Path(path)
+        with answer_file(wanted, file_format(wanted, format), self.schema) as file:
+            return self._run(mode, strict, progress, file).finish()
+
+    def _run(self, mode: str, strict: bool, progress: bool, target: Target | None) -> Handle:
+        """Run the query, and wait for its end."""
         from hybridq.dispatch.progress import progress_bar
 
         handle: Handle | None = None
         try:
-            handle = self.submit(mode, strict)
+            handle = self._submit(mode, strict, target)
             with progress_bar(handle.progress, progress):
-                return handle.result()
+                handle.wait()
+            return handle
         except KeyboardInterrupt:
             if handle is not None:
                 handle.cancel()

@@ -16,9 +16,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from hybridq.dispatch.delivery import Delivering
 from hybridq.dispatch.executor import CancelRequested, Event, Finished, Message, Vanished
-from hybridq.dispatch.fault_handling import FaultHandling
-from hybridq.dispatch.memory import check_answer, check_window, rows_that_fit
+from hybridq.dispatch.memory import check_answer, check_window, range_bytes, rows_that_fit
 from hybridq.dispatch.pieces import PROBING, PieceList
 from hybridq.dispatch.progress import KindProgress, Progress
 from hybridq.dispatch.recovery import TooLarge, check_broadcast, check_gathered, unneeded
@@ -49,18 +49,18 @@ LARGE_INPUT_BYTES = 2**20
 have a chunk wait for the worker that has them than send them. To copy them takes a question to the scheduler."""
 
 
-class Driver(FaultHandling):
+class Driver(Delivering):
     """Runs one query. Parameters are those of ``QueryRun``."""
 
     # --- the loop --------------------------------------------------------------------------------------------------
 
-    def run(self) -> pa.Table:
+    def run(self) -> pa.Table | None:
         """Run the query to its end.
 
         Returns
         -------
-        pyarrow.Table
-            The answer.
+        pyarrow.Table or None
+            The answer; ``None``: it went to ``target``.
 
         Raises
         ------
@@ -81,8 +81,14 @@ class Driver(FaultHandling):
                 except TooLarge as found:
                     self._switch(found)
             last = self._runs[self._last]
-            check_answer(last.report.output_rows, last.output_bytes, self._config.result_bytes)
-            return self._fetch(self._last)
+            if last.delivering:
+                return self._gathered.table(last.stage.schema) if self._target is None else None
+            if self._target is None:
+                check_answer(last.report.output_rows, last.output_bytes, self._config.result_bytes)
+                return self._fetch(self._last)
+            self._target.begin()
+            self._target.take(self._fetch(self._last))
+            return None
         finally:
             self._clean_up()
 
@@ -156,15 +162,20 @@ class Driver(FaultHandling):
                 values = {number: self._subquery_value(stage) for number, stage in run.stage.subqueries}
                 splits = {stage: self._runs[stage].split_chunks() for stage in run.stage.split_inputs}
                 run.start(self._catalog, self._config, values, splits)
+                self._choose_delivery(run)
                 self._share_inputs(run)
             if run.status != "running" or any(self._runs[i].status != "done" for i in run.stage.dependencies):
                 continue  # inputs that were lost are made again
             self._hand_out(run)
             while (parts := run.ready_to_fold()) is not None:
                 self._merge(run, last=False, count=len(parts))
-            if run.ready_to_end():
+            if run.delivering or self._is_too_large_to_merge(run):
+                self._deliver(run)
+            if self._runs[run.stage.id] is run and run.ready_to_end():
                 run.check_complete()
-                if run.stage.keeps_pieces:
+                if run.delivering:
+                    self._begin_delivery(run)
+                if run.stays_in_parts:
                     self._stage_done(run)
                 else:
                     self._merge(run, last=True)
@@ -220,7 +231,7 @@ class Driver(FaultHandling):
         if run.exhausted or run.source is None:
             return
         took = True
-        while took and not run.exhausted:
+        while took and not run.exhausted and not self._is_ahead(run):
             took = False
             # The result of an earlier stage is one small chunk: better on the CPU, where it comes from.
             kinds = run.policy.takers if run.untaken_rows else reversed(run.policy.active)
@@ -238,6 +249,9 @@ class Driver(FaultHandling):
         """Bound a chunk by the device's memory, as far as a row's bytes are known from earlier chunks."""
         if run.bytes_per_row is None:
             return min(rows, self._config.cpu_chunk_rows)
+        if any(isinstance(branch.pipeline.source, RangeSource) for branch in run.stage.branches):
+            most = range_bytes(self._devices)
+            rows = rows if most is None else min(rows, max(int(most / run.bytes_per_row), 1))
         fitting = rows_that_fit(self._devices, run.bytes_per_row, kind)
         return rows if fitting is None else min(rows, fitting)
 

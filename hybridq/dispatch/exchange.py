@@ -70,7 +70,7 @@ async def _install(worker: Any) -> Any:
             self.store.close()
 
     plugin = PiecePlugin()
-    main_memory().keeps(lambda: plugin.store.nbytes)
+    main_memory().keeps(lambda: plugin.store.nbytes, plugin.store.make_room)
     worker.plugins[PLUGIN] = plugin
 
     async def send(names: list[str], partitions: list[list[int]]) -> dict[str, Any]:

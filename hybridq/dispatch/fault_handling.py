@@ -124,6 +124,9 @@ class FaultHandling(QueryRun):
             return
         self._executor.release([key])
         run.again(state.chunk, state.kind, str(error))
+        self._make_pieces_again(error)
+
+    def _make_pieces_again(self, error: PiecesLost) -> None:
         split = self._runs[error.stage]
         self._make_again(split, [part for part in split.parts if part.state and part.state.serial in error.serials])
         self._read_again(error.stage)

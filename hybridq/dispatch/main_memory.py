@@ -7,10 +7,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from hybridq.engines.account import ADMISSION_SECONDS, DeviceAccount
 
 BUDGET_SHARE = 0.7
 """Share of a worker's memory limit that chunks, build sides and values may fill: Dask pauses a worker at 0.8."""
+
+GIVE_BACK_SHARE = 0.5
+"""Share of a worker's memory limit from which it gives back what it does not use."""
 
 _STATUS = Path("/proc/self/status")
 _RESET = Path("/proc/self/clear_refs")
@@ -42,6 +47,12 @@ class MainMemory(DeviceAccount):
         """Return the bytes that the process holds now."""
         return resident_bytes()
 
+    def give_back(self) -> None:
+        """Return to the system what the process has freed, once it holds much: Dask pauses workers that do."""
+        if resident_bytes() > GIVE_BACK_SHARE * self.memory_limit:
+            pa.default_memory_pool().release_unused()
+            _trim()
+
     def restart_peak(self) -> int:
         """Return the most bytes held since this was last called, where the system can forget; else since its start."""
         peak = _from_status("VmHWM") or resident_bytes()
@@ -67,6 +78,14 @@ def _from_status(name: str) -> int | None:
     except OSError:
         pass
     return None
+
+
+def _trim() -> None:
+    """Let the C library return what NumPy has freed, where it is one that can."""
+    import ctypes
+
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _forget_peak() -> None:

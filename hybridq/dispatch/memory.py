@@ -24,6 +24,13 @@ MERGE_FACTOR = 2.0
 BUILD_FACTOR = 2.0
 """A build side's bytes on a device, hash table included, over those of its Arrow table, as an estimate."""
 
+RANGE_SHARE = 1 / 32
+"""Share of a CPU worker's memory that a range of sorted rows may take: beside it are what it is merged from, pieces,
+and ranges that wait to be handed over."""
+
+WAITING_SHARE = 1 / 8
+"""Share of the workers' memory that results may take that are being made or wait to be handed over."""
+
 CHUNK_SHARE = 0.6
 """Share of a CPU worker's memory that the chunks of its threads are planned to fill together."""
 
@@ -73,6 +80,18 @@ def remedy(kind: Kind, section: str, can_halve: bool, cpu_there: bool) -> Remedy
     if kind == "gpu" and cpu_there:
         return Remedy("move")
     return Remedy("fail")
+
+
+def range_bytes(devices: Iterable[Device]) -> int | None:
+    """Return the bytes that a range of sorted rows may have; ``None`` where no limit is known."""
+    limits = [device.memory / device.threads for device in devices if device.memory]
+    return int(min(limits) * RANGE_SHARE) if limits else None
+
+
+def waiting_bytes(devices: Iterable[Device]) -> int | None:
+    """Return the bytes of results that may be waiting to be handed over; ``None`` where no limit is known."""
+    limits = [device.memory for device in devices if device.memory]
+    return int(sum(limits) * WAITING_SHARE) if limits else None
 
 
 def check_window(stage: Stage, size: int, devices: Iterable[Device]) -> None:

@@ -79,11 +79,11 @@ class _InMemory:
     """An entry in memory."""
 
     def __init__(self, splits: Sequence[Split]) -> None:
-        self._splits = splits
+        self.splits = splits
         self.nbytes = sum(each.table.nbytes for each in splits)
 
     def tables(self, partitions: Sequence[int]) -> list[pa.Table]:
-        return [each.piece(number) for number in partitions for each in self._splits]
+        return [each.piece(number) for number in partitions for each in self.splits]
 
     def messages(self, partitions: Sequence[int]) -> list[pa.Buffer]:
         return [batch.serialize() for table in self.tables(partitions) for batch in _batches(table)]
@@ -150,6 +150,7 @@ class PieceStore:
         self._entries: dict[str, _InMemory | _InFile] = {}
         self._folder: Path | None = None
         self._files = 0
+        self._moved = 0
 
     def __contains__(self, name: str) -> bool:
         return name in self._entries
@@ -195,6 +196,47 @@ class PieceStore:
         with self._lock:
             self._entries[name] = written
         return written.file_bytes
+
+    def make_room(self, wanted: int) -> int:
+        """Move entries from memory to files, the oldest first, until so many bytes are free.
+
+        Returns
+        -------
+        int
+            Bytes that are free now; 0: there is nothing in memory, or the files cannot be written.
+        """
+        with self._lock:
+            names = [name for name, entry in self._entries.items() if isinstance(entry, _InMemory)]
+        freed = 0
+        for name in names:
+            if freed >= wanted:
+                break
+            entry = self._entries.get(name)
+            if not isinstance(entry, _InMemory):
+                continue
+            with self._lock:
+                path = self._next_path()
+            try:
+                written = _InFile(path, entry.splits)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    path.unlink(missing_ok=True)
+                break
+            with self._lock:
+                there = name in self._entries
+                if there:
+                    self._entries[name] = written
+                    self._moved += written.file_bytes
+            if not there:  # it was dropped meanwhile
+                written.close()
+            freed += entry.nbytes
+        return freed
+
+    def moved(self) -> int:
+        """Return the bytes that ``make_room`` has written since this was last asked."""
+        with self._lock:
+            found, self._moved = self._moved, 0
+        return found
 
     def tables(self, name: str, partitions: Sequence[int]) -> list[pa.Table]:
         """Return an entry's rows of some partitions.

@@ -13,6 +13,7 @@ from hybridq.dispatch.devices import Device, slots
 from hybridq.dispatch.executor import Executor
 from hybridq.dispatch.stage_run import StageRun, source_rows
 from hybridq.dispatch.stalls import StallWatch
+from hybridq.dispatch.target import Gathered, Target
 from hybridq.errors import FallbackForbidden
 from hybridq.physical.pipeline import Chunk, Stage
 from hybridq.physical.stages import PhysicalPlan
@@ -46,6 +47,8 @@ class QueryRun:
         What GPU workers are to keep from query to query; ``None``: what they have been told before.
     replan : callable, optional
         Plans the query again when a build side is larger than was estimated; without it that is broadcast all the same.
+    target : Target, optional
+        Takes the answer in, part by part; by default ``run`` returns it.
     """
 
     def __init__(
@@ -60,6 +63,7 @@ class QueryRun:
         strict: bool = False,
         hot: HotColumns | None = None,
         replan: Replan | None = None,
+        target: Target | None = None,
     ) -> None:
         self._executor = executor
         self._catalog = catalog
@@ -69,6 +73,8 @@ class QueryRun:
         self._strict = strict
         self._hot = hot
         self._replan = replan
+        self._target = target
+        self._gathered = Gathered(config.result_bytes)
         self._origin = time.perf_counter()
         self._stop = threading.Event()
         self._events: dict[str, Mapping[str, Any]] = {}

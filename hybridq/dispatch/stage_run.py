@@ -151,6 +151,11 @@ class StageRun:
         The output is not on the cluster any more: nobody needed it.
     ahead : dict of int to str
         By chunk, the key of the task that reads, or has read, ahead for it.
+    delivering : bool
+        The results of its chunks are the answer, one after the other, and are handed over like that.
+    delivery_begun : bool
+    delivered_rows, delivered_prefix, answer_rows : int
+        Source rows, rows, and rows that belong to the answer, of the results that have been handed over.
     breadth : float
         Rows that a chunk reads for each row of its source: more than one where build sides are aligned.
     origin : float
@@ -185,6 +190,11 @@ class StageRun:
     breadth: float = 1.0
     attempts: dict[int, int] = field(default_factory=dict)
     ahead: dict[int, str] = field(default_factory=dict)
+    delivering: bool = False
+    delivery_begun: bool = False
+    delivered_rows: int = 0
+    delivered_prefix: int = 0
+    answer_rows: int = 0
     serial: Any = field(default_factory=itertools.count)
     origin: float = field(default_factory=time.perf_counter)
 
@@ -299,7 +309,7 @@ class StageRun:
         only = self.exhausted and not (self.running or self.parts or self.merging or self.waiting)
         serial = next(self.serial)
         key = entry_name(kind, self.prefix, chunk.id, serial)
-        state = ChunkState(chunk, kind, key, complete=only and not self.stage.keeps_pieces, serial=serial)
+        state = ChunkState(chunk, kind, key, complete=only and not self.stays_in_parts, serial=serial)
         self.running[key] = state
         return state
 
@@ -419,13 +429,34 @@ class StageRun:
         """Note that a chunk does not run where it was first sent."""
         self.report.fallbacks.append(Fallback(chunk.id, cause, action))
 
+    # --- handing the answer over -----------------------------------------------------------------------------------
+
+    @property
+    def stays_in_parts(self) -> bool:
+        """Tell whether the results of the chunks are not merged."""
+        return self.stage.keeps_pieces or self.delivering
+
+    def next_part(self) -> Part | None:
+        """Return the result that comes next in order; ``None``: its chunk is not done yet, or there is no other."""
+        if not self.parts:
+            return None
+        pending = self._pending()
+        return self.parts[0] if not pending or self.parts[0].order < pending[0] else None
+
+    def delivered(self, part: Part, rows: int) -> None:
+        """Note that a result has been handed over, and how many of its rows belong to the answer."""
+        self.parts.remove(part)
+        self.delivered_rows += part.source_rows
+        self.delivered_prefix += part.rows
+        self.answer_rows += rows
+
     # --- merging ---------------------------------------------------------------------------------------------------
 
     def finished_prefix_rows(self) -> int:
         """Return the rows of the partial results before the first chunk that is not finished."""
         pending = self._pending()
         first = pending[0] if pending else None
-        return sum(part.rows for part in self.parts if first is None or part.order < first)
+        return self.delivered_prefix + sum(part.rows for part in self.parts if first is None or part.order < first)
 
     def ready_to_fold(self) -> list[Part] | None:
         """Return neighbouring partial results that are enough to be merged now, if there are any."""
@@ -489,7 +520,7 @@ class StageRun:
         """
         if self.source is None or self.stopped_early:
             return
-        merged = sum(part.source_rows for part in self.parts)
+        merged = self.delivered_rows + sum(part.source_rows for part in self.parts)
         if merged != self.source.total_rows and (self.stage.values is None or self.stage.more):
             raise ExecutionError(
                 f"stage {self.stage.id} ({self.stage.title}): {merged} rows came back of {self.source.total_rows}"
@@ -500,6 +531,8 @@ class StageRun:
         self.status = "done"
         if self.stage.keeps_pieces:
             self.report.output_rows = sum(part.rows for part in self.parts)
+        elif self.delivering:
+            self.report.output_rows = self.answer_rows
         self.report.actual_s = time.perf_counter() - self.started
         if self.decision.mode == "EXEC_COP" and self.report.cost_ratio is not None:
             self.report.reason += f" (measured: {self.report.cost_ratio:.2f})"

@@ -148,6 +148,7 @@ def run_chunk(task: ChunkTask, *arguments: Any) -> ChunkValue:
     result, event = compute_chunk(
         task, engine_for_worker(task.kind), tables, *exchange, host=main_memory(), ahead=ahead
     )
+    main_memory().give_back()
     _report(task.topic, task.query, task.key, event)
     return result
 
@@ -261,7 +262,7 @@ def _keep_pieces(
     else:
         splits = split_pieces(table, sink)
     event["piece_rows"] = np.sum([np.diff(each.starts) for each in splits], axis=0).tolist()
-    event["spilled_bytes"] = store.put(task.key, splits, task.split_memory)
+    event["spilled_bytes"] = store.put(task.key, splits, task.split_memory) + store.moved()
     return PiecesKept(table.num_rows)
 
 
