@@ -41,9 +41,9 @@ class Delivering(FaultHandling):
 
     def _is_too_large_to_merge(self, run: StageRun) -> bool:
         """Tell whether what is left of the last stage is to put more together than one worker should hold."""
-        if run.stage.id == self._last and run.ready_to_end() and wanted_rows(run.stage) is not None:
-            run.delivering = sum(part.bytes for part in run.parts) > max(self._config.gather_limit_bytes, MERGED_BYTES)
-        return run.delivering
+        if run.stage.id != self._last or not run.ready_to_end() or wanted_rows(run.stage) is None:
+            return False
+        return sum(part.bytes for part in run.parts) > max(self._config.gather_limit_bytes, MERGED_BYTES)
 
     def _is_ahead(self, run: StageRun) -> bool:
         """Tell whether as much is waiting to be handed over as may: no further chunk is begun until it is."""

@@ -166,10 +166,15 @@ class Driver(Delivering):
                 self._share_inputs(run)
             if run.status != "running" or any(self._runs[i].status != "done" for i in run.stage.dependencies):
                 continue  # inputs that were lost are made again
+            if run.delivering:
+                self._deliver(run)  # which makes room for more
+            if self._runs[run.stage.id] is not run:
+                continue
             self._hand_out(run)
             while (parts := run.ready_to_fold()) is not None:
                 self._merge(run, last=False, count=len(parts))
-            if run.delivering or self._is_too_large_to_merge(run):
+            if not run.delivering and self._is_too_large_to_merge(run):
+                run.delivering = True
                 self._deliver(run)
             if self._runs[run.stage.id] is run and run.ready_to_end():
                 run.check_complete()

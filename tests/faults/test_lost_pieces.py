@@ -94,12 +94,13 @@ def expected(tpch_folder):
     return duckdb_answer(find_plan(QUERY).read_text(), tpch_folder, schema)
 
 
-def run(tpch_folder, executor, text=None):
+def run(tpch_folder, executor, text=None, path=None):
     connection = InProcessConnection({"cpu": CpuEngine()})
     connection.executor = lambda query: executor  # type: ignore[method-assign]
     with Session("in process", Config.load(**OPTIONS), connection=connection) as session:
         session.register_folder(tpch_folder)
-        return session.sql(text or find_plan(QUERY).read_text()).collect(mode="cpu")
+        query = session.sql(text or find_plan(QUERY).read_text())
+        return query.collect(mode="cpu") if path is None else query.write(path, mode="cpu")
 
 
 def test_a_worker_that_dies_at_any_task_loses_no_row(tpch_folder, expected):
@@ -140,6 +141,22 @@ def test_a_worker_that_dies_at_any_task_of_a_split_aggregate_or_sort(tpch_folder
             assert found.equals(expected)
         else:
             assert_same_answer(found, expected)
+        assert len(executor._pieces) == 0
+        assert executor._values == {}
+
+
+def test_a_worker_that_dies_while_the_answer_is_written(tpch_folder, tmp_path):
+    path = tmp_path / "answer.csv"
+    with connect_in_process(chunk_units=OPTIONS["chunk_units"]) as session:
+        session.register_folder(tpch_folder)
+        session.sql(SPLIT["sort"]).write(path, mode="cpu")
+    expected = path.read_text()
+    whole = LosingExecutor(0)
+    run(tpch_folder, whole, SPLIT["sort"], path)
+    for lose_at in range(2, whole.tasks + 1):
+        executor = LosingExecutor(lose_at)
+        run(tpch_folder, executor, SPLIT["sort"], path)
+        assert path.read_text() == expected
         assert len(executor._pieces) == 0
         assert executor._values == {}
 
