@@ -67,7 +67,7 @@ LATE = [
     # What is computed of a row without a partner is not NULL.
     "select g, count(coalesce(v, 1)) as n from few left join many on few.k = many.k group by g",
     "select g, max(case when v is null then 1000 else v end) as m from few left join many on few.k = many.k group by g",
-    "select g, sum(case when v is null then 1.5 else 0.5 end) as s from few left join many on few.k = many.k group by g",
+    "select g, sum(case when v is null then 1.5 else 0.5 end) s from few left join many on few.k = many.k group by g",
 ]
 
 
