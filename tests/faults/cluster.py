@@ -33,7 +33,7 @@ STALL = 15.0
 DEADLINE = 120.0
 """Seconds in which every run must have ended."""
 
-SETTLE = 45.0
+SETTLE = 90.0
 """Seconds in which a cluster must have freed everything, and have its workers back."""
 
 CLUSTER = {
