@@ -16,9 +16,11 @@ import pyarrow as pa
 from hybridq import types
 from hybridq.engines import (
     arithmetic,
+    calendar,
     casting,
     comparison,
     intervals,
+    list_functions,
     mathematics,
     regular_expressions,
     temporal,
@@ -50,6 +52,8 @@ KERNELS: Mapping[str, Kernel] = {
     **mathematics.KERNELS,
     **temporal.KERNELS,
     **intervals.KERNELS,
+    **calendar.KERNELS,
+    **list_functions.KERNELS,
     **FINAL_VALUES,
 }
 

@@ -64,6 +64,11 @@ def _steps(column: Column, sign: int) -> _Steps:
     return _Steps(parts[0], parts[1], parts[2], valid)
 
 
+def steps_of(column: Column) -> _Steps:
+    """Return intervals in their parts: months, days and nanoseconds."""
+    return _steps(column, 1)
+
+
 def _add(call: Call, arguments: list[Column]) -> Column:
     if any(argument.is_null_constant() for argument in arguments):
         return constant(call.type, None)

@@ -15,6 +15,7 @@ import pyarrow as pa
 from hybridq import types
 from hybridq.engines.column import Column, Indices, Values
 from hybridq.engines.decimals import to_integers
+from hybridq.engines.frame import BLOCK_ROWS
 from hybridq.engines.grouped import GroupedRows, list_lengths, lists_of
 from hybridq.engines.grouping import float_bits
 from hybridq.errors import Unsupported
@@ -22,6 +23,18 @@ from hybridq.plan.expressions import Call
 
 SKETCH_SIZE = 4096
 WORD = 8
+
+LONG_BYTES = 256
+"""Texts that are longer are hashed in a way that does not take a step for each of their words."""
+
+BLOCK_WORDS = 1 << 16
+"""Words of long texts that are hashed together: what they need meanwhile stays in a core's own cache."""
+
+FEW_GROUPS = 16
+"""Groups up to which the values of one after the other are picked out."""
+
+CANDIDATES = 4 * SKETCH_SIZE
+"""Least values among which those of a sketch are looked for first."""
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -40,9 +53,10 @@ def merge_hashes(rows: GroupedRows) -> Column:
 
 def _least(rows: GroupedRows, values: Indices) -> Column:
     codes = rows.codes
-    if rows.groups == 1:
-        values = np.unique(values)
-        codes = np.zeros(len(values), np.int64)
+    if 0 < rows.groups <= FEW_GROUPS:
+        lists = [_least_distinct(values if rows.groups == 1 else values[codes == code]) for code in range(rows.groups)]
+        values = np.concatenate(lists)
+        codes = np.repeat(np.arange(rows.groups), [len(each) for each in lists])
     else:
         order = np.lexsort((values, codes))
         values, codes = values[order], codes[order]
@@ -53,6 +67,16 @@ def _least(rows: GroupedRows, values: Indices) -> Column:
     starts = np.cumsum(lengths) - lengths
     kept = np.arange(len(values)) - starts[codes] < SKETCH_SIZE
     return lists_of(pa.array(values[kept]), np.minimum(lengths, SKETCH_SIZE), rows.call.type)
+
+
+def _least_distinct(values: Indices) -> Indices:
+    """Return the least values, each once, in order: as many as a sketch has."""
+    if len(values) > CANDIDATES:
+        # To sort all takes most of the time, and repeated values seldom leave too few of these.
+        found = np.unique(np.partition(values, CANDIDATES)[:CANDIDATES])
+        if len(found) > SKETCH_SIZE:
+            return found[:SKETCH_SIZE]
+    return np.unique(values)[:SKETCH_SIZE]
 
 
 def estimate_distinct(call: Call, operands: list[Column]) -> Column:
@@ -107,16 +131,53 @@ def _hashed_bytes(array: pa.Array) -> Hashes:
         data[:-WORD] = np.frombuffer(array.buffers()[2], np.uint8)[first:last]
     # The word that begins at each byte.
     words = np.ndarray(len(data) - WORD + 1, np.dtype("<u8"), data, strides=(1,))
-    begins, lengths = offsets[:-1] - first, np.diff(offsets)
+    begins, lengths = offsets[:-1] - first, offsets[1:] - offsets[:-1]
+    found = np.empty(len(lengths), np.uint64)
+    long = np.flatnonzero(lengths > LONG_BYTES)
+    short_lengths = lengths if len(long) == 0 else np.where(lengths > LONG_BYTES, 0, lengths)
+    for start in range(0, len(lengths), BLOCK_ROWS):
+        part = slice(start, start + BLOCK_ROWS)
+        found[part] = _hashed_words(words, begins[part], short_lengths[part])
+    if len(long):
+        found[long] = _hashed_long(words, begins[long], lengths[long])
+    return found
+
+
+def _hashed_long(words: Hashes, begins: Indices, lengths: Indices) -> Hashes:
+    """Hash long values: all their words at the same time, a block of words after the other.
+
+    Which words are where decides, for each is mixed with its place before they are added.
+    """
+    counts = -(-lengths // WORD)
+    ends = np.cumsum(counts)  # of each value's words among all of them
+    sums = np.zeros(len(lengths), np.uint64)
+    for start in range(0, int(ends[-1]), BLOCK_WORDS):
+        stop = min(start + BLOCK_WORDS, int(ends[-1]))
+        low, high = np.searchsorted(ends, (start, stop - 1), side="right")
+        own = np.arange(low, high + 1)
+        firsts = np.maximum(ends[own] - counts[own], start)
+        rows = np.repeat(own, np.minimum(ends[own], stop) - firsts)
+        place = np.arange(start, stop) - (ends[rows] - counts[rows])
+        unused = (WORD - np.minimum(lengths[rows] - place * WORD, WORD)).astype(np.uint64) * np.uint64(8)
+        word = words[begins[rows] + place * WORD] & (np.uint64(2**64 - 1) >> unused)
+        sums[own] += np.add.reduceat(_scrambled(word ^ _scrambled(place)), firsts - start)
+    return _scrambled(sums ^ _scrambled(lengths))
+
+
+def _hashed_words(words: Hashes, begins: Indices, lengths: Indices) -> Hashes:
+    """Hash values that begin at some of the words and have so many bytes."""
     found = _scrambled(lengths)
+    longest, shortest = int(lengths.max(initial=0)), int(lengths.min(initial=0))
     rows = np.flatnonzero(lengths)
-    done = 0
-    while len(rows):
+    for done in range(0, longest, WORD):
+        whole = done + WORD <= shortest  # then nothing of the word is another value's, and no value ends before it
+        word = words[(begins if whole else begins[rows]) + done]
+        if whole:
+            found = _scrambled(found ^ word)
+            continue
         left = lengths[rows] - done
         unused = (WORD - np.minimum(left, WORD)).astype(np.uint64) * np.uint64(8)
-        word = words[begins[rows] + done] & (np.uint64(2**64 - 1) >> unused)
-        found[rows] = _scrambled(found[rows] ^ word)
-        done += WORD
+        found[rows] = _scrambled(found[rows] ^ (word & (np.uint64(2**64 - 1) >> unused)))
         rows = rows[left > WORD]
     return found
 

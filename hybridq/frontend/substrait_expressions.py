@@ -32,7 +32,7 @@ _PLAIN_NAMES = {
     "multi_or_list": "membership of several values at once",
     "nested": "nested values (struct, list, map)",
 }
-_OF_NESTED = frozenset({"is_null", "is_not_null"})
+_OF_NESTED = frozenset({"is_null", "is_not_null", "array_length", "cardinality", "array_element", "array_has"})
 """Functions that take lists and structs."""
 _GAIN_A_DIGIT = frozenset({"round", "ceil", "floor"})
 """Functions whose decimal results DataFusion declares one digit too short."""

@@ -63,6 +63,10 @@ def special_form(name: str, arguments: Sequence[Expression]) -> Expression | Non
         return _parsed(name, arguments[0], pa.timestamp("ns", "UTC"))
     if name in ("to_char", "date_format") and len(arguments) == 2:
         return _formatted(*arguments)
+    if name == "to_unixtime" and len(arguments) == 1 and is_time(arguments[0].type):
+        return Call(pa.int64(), "extract", tuple(arguments), ("epoch",))
+    if name == "iszero" and len(arguments) == 1:
+        return Call(pa.bool_(), "equal", (arguments[0], Cast(arguments[0].type, Literal(pa.int64(), 0))))
     if name == "nanvl" and len(arguments) == 2:
         value, other = common_type_of(arguments, name)
         return Case(value.type, ((_call("is_nan", [value]), other),), value)

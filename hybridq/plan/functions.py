@@ -57,6 +57,8 @@ class Function:
     raises : bool
         It is an error for some values (never where the last of several arguments is a constant above zero), besides
         results that are too large for their type.
+    always_raises : bool
+        It is an error for some values of any argument, whatever the last one is.
     note : str
         What a user should know, for the documentation.
     """
@@ -69,6 +71,7 @@ class Function:
     cpu: bool = True
     gpu: bool = True
     raises: bool = False
+    always_raises: bool = False
     note: str = ""
 
 
@@ -150,10 +153,20 @@ _STRINGS = (
 _TIMES = (
     Function("extract", ("extract", "date_part"), 1, 1, rules.component),
     Function("date_trunc", ("date_trunc",), 1, 1, rules.truncated, gpu=False),
+    Function("make_date", ("make_date",), 3, 3, rules.date_of, gpu=False, always_raises=True,
+             note="of year, month and day"),
+    Function("date_bin", ("date_bin",), 2, 3, rules.binned, gpu=False,
+             note="`date_bin(interval '15 minutes', t, origin)`; no months"),
     Function("to_char", (), 1, 1, rules.written_time, gpu=False, note="`to_char(m, '%Y-%m-%d')`; English names"),
     Function("add_interval", (), 2, 2, rules.moved, gpu=False, note="`date + interval`, `date + 3`"),
     Function("subtract_interval", (), 2, 2, rules.moved, gpu=False, note="`date - interval`"),
     Function("time_difference", (), 2, 2, rules.difference, gpu=False, note="`date - date`"),
+)  # fmt: skip
+_LISTS = (
+    Function("array_length", ("array_length", "cardinality"), 1, 1, rules.lengths, gpu=False),
+    Function("array_element", ("array_element",), 2, 2, rules.element, gpu=False,
+             note="`list[1]` is the first, -1 the last; NULL where there is none"),
+    Function("array_has", ("array_has", "array_contains", "list_has", "list_contains"), 2, 2, rules.has, gpu=False),
 )  # fmt: skip
 _MATHEMATICS = (
     Function("round", ("round",), 1, 2, rules.rounded, gpu=False, note="half away from zero"),
@@ -189,6 +202,7 @@ GROUPS: Mapping[str, tuple[Function, ...]] = MappingProxyType(
         "Comparison, logic and choice": _LOGIC,
         "Strings": _STRINGS,
         "Dates and times": _TIMES,
+        "Lists": _LISTS,
         "Mathematics": _MATHEMATICS,
     }
 )

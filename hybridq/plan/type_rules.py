@@ -218,3 +218,32 @@ def truncated(types: Types) -> pa.DataType | None:
     if pa.types.is_timestamp(types[0]):
         return types[0]
     return pa.timestamp("ns") if pa.types.is_date(types[0]) else None
+
+
+def date_of(types: Types) -> pa.DataType | None:
+    """Integers; the result is a date."""
+    return pa.date32() if all(map(is_integer, types)) else None
+
+
+def binned(types: Types) -> pa.DataType | None:
+    """An interval or duration, a timestamp, and perhaps another one; the result has the first timestamp's type."""
+    step, *times = types
+    steps = is_interval(step) or pa.types.is_duration(step)
+    return times[0] if steps and all(pa.types.is_timestamp(each) for each in times) else None
+
+
+def lengths(types: Types) -> pa.DataType | None:
+    """A list; the result is an unsigned integer."""
+    return pa.uint64() if pa.types.is_list(types[0]) else None
+
+
+def element(types: Types) -> pa.DataType | None:
+    """A list and an integer; the result is of the list's values."""
+    values, position = types
+    return values.value_type if pa.types.is_list(values) and is_integer(position) else None
+
+
+def has(types: Types) -> pa.DataType | None:
+    """A list, and one of its values."""
+    values, value = types
+    return pa.bool_() if pa.types.is_list(values) and values.value_type == value else None

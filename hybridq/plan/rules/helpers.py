@@ -110,7 +110,10 @@ def _may_raise(part: Expression, overflow: bool) -> bool:
         return not part.null_on_failure and not is_safe_cast(part.operand.type, part.type)
     if not isinstance(part, Call):
         return False
-    if (function := FUNCTIONS.get(part.function)) is not None and function.raises:
+    function = FUNCTIONS.get(part.function)
+    if function is not None and function.always_raises:
+        return True
+    if function is not None and function.raises:
         last = part.arguments[-1]
         return len(part.arguments) == 1 or not (isinstance(last, Literal) and last.value and last.value > 0)
     if is_floating(part.type):
