@@ -123,8 +123,8 @@ def _hashed_text(column: Column) -> Hashes:
 def _hashed_bytes(array: pa.Array) -> Hashes:
     """Hash text or binary values: all of them at the same time, eight bytes after eight bytes."""
     large = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
-    offsets = np.frombuffer(array.buffers()[1], np.int64 if large else np.int32)
-    offsets = offsets[array.offset : array.offset + len(array) + 1].astype(np.int64)
+    stored = np.frombuffer(array.buffers()[1], np.int64 if large else np.int32)
+    offsets: Indices = stored[array.offset : array.offset + len(array) + 1].astype(np.int64)
     first, last = int(offsets[0]), int(offsets[-1])
     data = np.zeros(last - first + WORD, np.uint8)
     if last > first:
