@@ -187,14 +187,20 @@ class Driver(Delivering):
         self._read_ahead()
 
     def _read_ahead(self) -> None:
-        """Let GPUs read, when nothing is left to do for them, what stages will need that wait for others."""
+        """Let GPUs read, when nothing is left to do for them, what stages will need that wait for others.
+
+        One slot stays free for the next stage's chunks, which would otherwise wait for what is read to be whole.
+        """
         if any(run.takes_more("gpu") for run in self._runs.values()):
             return  # what they begin to read between two chunks would hold up the second
+        spare = sum(device.threads for device in self._devices if device.kind == "gpu") - 1
         for run in self._runs.values():
             before = [self._runs[number] for number in run.stage.dependencies]
             if not run.may_read_ahead or any(each.status == "waiting" and not each.ahead for each in before):
                 continue
-            while item := run.take_ahead(self._catalog, self._config, partial(self._fitting, run, "gpu")):
+            fitting = partial(self._fitting, run, "gpu")
+            while len(self._reading) < spare and (item := run.take_ahead(self._catalog, self._config, fitting)):
+                self._reading.add(item.ahead)
                 state = ChunkState(item.chunk, "gpu", item.ahead, complete=False)
                 task, _ = run.task(state, self._query, self._executor.topic)
                 self._executor.read_ahead(replace(task, hot=self._hot), "gpu", -run.stage.id)
@@ -343,9 +349,10 @@ class Driver(Delivering):
         if isinstance(message, Event):
             self._handle_event(message.content)
             return
+        self._reading.discard(message.key)
         run = self._owner(message.key)
         if run is None:
-            return  # given up in the meantime
+            return  # read ahead, or given up in the meantime
         if isinstance(message, Finished):
             self._finished.setdefault(message.key, time.monotonic())
             self._settle(run, message.key)

@@ -79,6 +79,7 @@ class QueryRun:
         self._stop = threading.Event()
         self._events: dict[str, Mapping[str, Any]] = {}
         self._finished: dict[str, float] = {}
+        self._reading: set[str] = set()
         self._devices: list[Device] = []
         self._gpu_deaths = 0
         self._gpus_seen: set[str] = set()

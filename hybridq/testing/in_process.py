@@ -76,6 +76,7 @@ class InProcessExecutor:
     def read_ahead(self, task: ChunkTask, kind: Kind, priority: int) -> None:
         """Read what a chunk will need."""
         self._values[task.key] = compute_read_ahead(task, self._engines[kind])
+        self.messages.put(Finished(task.key))
 
     def share(self, keys: Sequence[str], devices: Sequence[Device]) -> None:
         """Do nothing: everything is in one process."""
@@ -145,13 +146,13 @@ def _nobody(address: str, names: Sequence[str], partitions: Sequence[Sequence[in
 
 
 def devices_of(engines: dict[Kind, Engine]) -> list[Device]:
-    """Describe one device for each engine."""
+    """Describe one device for each engine; the GPU has a thread to read ahead with."""
     return [
         Device(
             worker=kind,
             kind=kind,
             engine=engine.name,
-            threads=1,
+            threads=2 if kind == "gpu" else 1,
             memory=0,
             device_memory=getattr(getattr(engine, "memory", None), "limit", None),
             address=f"here/{kind}",

@@ -16,13 +16,14 @@ from hybridq.dispatch.read_ahead import READ_AHEAD, ReadAhead
 from hybridq.dispatch.tasks import compute_read_ahead
 from hybridq.engines.cpu import CpuEngine
 from hybridq.physical.pipeline import BroadcastBuild
+from hybridq.session import Result, Session, connect
 from hybridq.shipped import find_plan
 from hybridq.testing.asserts import assert_same_answer
 from hybridq.testing.in_process import connect_in_process
 from hybridq.testing.reference import REFERENCES, duckdb_answer
 from hybridq.testing.simulated import SimulatedGpuEngine
 
-BOTH = [device("cpu"), device("gpu", device_memory=2**30)]
+BOTH = [device("cpu"), device("gpu", threads=3, device_memory=2**30)]
 
 
 @pytest.fixture(autouse=True)
@@ -125,18 +126,19 @@ def test_what_was_read_gives_way() -> None:
     assert sum(item.take() is None for item in kept) == 3
 
 
+def check(session: Session, name: str, folder: Path) -> Result:
+    session.register_folder(folder)
+    text = find_plan(name).read_text()
+    result = session.sql(text).collect(mode="gpu")
+    expected = duckdb_answer(text, folder, result.to_arrow().schema)
+    assert_same_answer(result.to_arrow(), expected, order_by=REFERENCES[name].order_by)
+    return result
+
+
 @pytest.mark.parametrize("name", ["tpch/q03", "tpch/q04", "tpch/q05", "tpch/q18"])
 def test_answers_are_duckdbs_and_the_report_says_what_was_read_ahead(name: str, tpch_folder: Path) -> None:
     with connect_in_process(gpu_chunk_rows=9000) as session:
-        for path in sorted(tpch_folder.glob("*.parquet")):
-            session.register(path.stem, path)
-        text = find_plan(name).read_text()
-        result = session.sql(text).collect(mode="gpu")
-    assert_same_answer(
-        result.to_arrow(),
-        duckdb_answer(text, tpch_folder, result.to_arrow().schema),
-        order_by=REFERENCES[name].order_by,
-    )
+        result = check(session, name, tpch_folder)
     spans = [(stage, span) for stage in result.report.stages for span in stage.spans]
     ahead = [span for _, span in spans if span.what == "read ahead"]
     assert ahead
@@ -145,6 +147,17 @@ def test_answers_are_duckdbs_and_the_report_says_what_was_read_ahead(name: str, 
     total = sum(span.seconds for stage, span in spans if span.what != "merge" and span.kind == "gpu")
     gpus = [device for stage in result.report.stages for device in stage.devices]
     assert total == pytest.approx(sum(device.seconds["total"] for device in gpus))
+
+
+@pytest.mark.parametrize(("threads", "reads"), [(3, True), (1, False)])
+def test_workers_with_threads_to_spare_read_ahead(threads: int, reads: bool, tpch_folder: Path) -> None:
+    cpu = {"kind": "cpu", "processes": 1, "threads": 1, "memory": "1GiB"}
+    gpu = {"kind": "gpu", "engine": "simulated", "processes": 1, "threads": threads, "memory": "1GiB"}
+    with connect({"workers": [cpu, gpu]}, gpu_chunk_rows=9000) as session:
+        for name in ("tpch/q03", "tpch/q05"):
+            result = check(session, name, tpch_folder)
+            spans = [span for stage in result.report.stages for span in stage.spans if span.what == "read ahead"]
+            assert bool(spans) == reads
 
 
 def test_files_that_cannot_be_read_are_left_to_the_chunk(tmp_path: Path) -> None:
