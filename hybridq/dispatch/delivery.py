@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from hybridq.dispatch.chunk_states import Part
 from hybridq.dispatch.fault_handling import FaultHandling
 from hybridq.dispatch.memory import waiting_bytes
-from hybridq.dispatch.stage_run import Part, StageRun
+from hybridq.dispatch.stage_run import StageRun
 from hybridq.dispatch.target import Gathered, Target
 from hybridq.errors import ExecutionError, PiecesLost
 from hybridq.physical.pipeline import ConcatenateMerge, FinishLimit, RangeSource, Stage

@@ -16,25 +16,19 @@ from typing import Any
 
 import pyarrow as pa
 
+from hybridq.dispatch.chunk_states import ChunkState, Part
 from hybridq.dispatch.delivery import Delivering
 from hybridq.dispatch.executor import CancelRequested, Event, Finished, Message, Vanished
 from hybridq.dispatch.memory import check_answer, check_window, range_bytes, rows_that_fit
 from hybridq.dispatch.pieces import PROBING, PieceList
 from hybridq.dispatch.progress import KindProgress, Progress
 from hybridq.dispatch.recovery import TooLarge, check_broadcast, check_gathered, unneeded
-from hybridq.dispatch.stage_run import ChunkState, Part, StageRun
+from hybridq.dispatch.stage_run import StageRun
 from hybridq.dispatch.tasks import MergeTask
 from hybridq.errors import ExecutionError, QueryCancelled
 from hybridq.physical.binding import value_of
-from hybridq.physical.pipeline import (
-    BroadcastBuild,
-    Chunk,
-    PartitionedBuild,
-    PartitionSource,
-    PieceUnits,
-    RangeSource,
-    RangeUnits,
-)
+from hybridq.physical.chunks import Chunk, PieceUnits, RangeUnits
+from hybridq.physical.pipeline import BroadcastBuild, PartitionedBuild, PartitionSource, RangeSource
 from hybridq.placement.cost import NETWORK_BYTES_PER_S, merging_kind
 from hybridq.topology import Kind
 

@@ -17,25 +17,21 @@ from hybridq.dispatch.worker import BUILD_SIDES
 from hybridq.engines.protocol import BuildSide, Engine, Frame, ReadColumn, ReadRequest
 from hybridq.engines.unnest import one_value_a_row
 from hybridq.merge.grouping_sets import into_sets, nothing
+from hybridq.physical.chunks import Chunk, MemoryUnits, ParquetUnits, PieceUnits, RangeUnits, Units
 from hybridq.physical.pipeline import (
     AlignedBuild,
     BroadcastBuild,
     Build,
-    Chunk,
     CollectSink,
     FilterStep,
     GroupStep,
-    MemoryUnits,
-    ParquetUnits,
     PartialAggregateSink,
     PartitionedBuild,
     PartitionSource,
-    PieceUnits,
     Pipeline,
     ProbeStep,
     ProjectStep,
     RangeSource,
-    RangeUnits,
     Sink,
     SortedRunSink,
     SplitSink,
@@ -44,7 +40,6 @@ from hybridq.physical.pipeline import (
     Step,
     TableSource,
     TopKSink,
-    Units,
 )
 from hybridq.plan.expressions import Column, NamedExpression
 from hybridq.types import declared, to_arrow_schema

@@ -9,14 +9,16 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hybridq.dispatch.chunk_states import ChunkState, Part, Waiting, source_rows
 from hybridq.dispatch.devices import slots
 from hybridq.dispatch.executor import Failed
 from hybridq.dispatch.memory import GIVE_UP_AFTER, remedy
 from hybridq.dispatch.query_run import QueryRun
 from hybridq.dispatch.recovery import lost_output, lost_parts, to_restart
-from hybridq.dispatch.stage_run import ChunkState, Part, StageRun, Waiting, source_rows
+from hybridq.dispatch.stage_run import StageRun
 from hybridq.errors import DeviceOutOfMemory, ExecutionError, HybridqError, PiecesLost, Unsupported, WorkersLost
-from hybridq.physical.pipeline import BroadcastBuild, Chunk
+from hybridq.physical.chunks import Chunk
+from hybridq.physical.pipeline import BroadcastBuild
 from hybridq.placement.modes import Decision
 from hybridq.topology import Kind
 

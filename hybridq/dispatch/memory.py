@@ -12,7 +12,8 @@ from hybridq.dispatch.devices import Device
 from hybridq.dispatch.main_memory import MainMemory
 from hybridq.engines.account import DeviceAccount
 from hybridq.errors import DeviceOutOfMemory, ExecutionError, ResultTooLarge
-from hybridq.physical.pipeline import Chunk, FinishWindow, Stage
+from hybridq.physical.chunks import Chunk
+from hybridq.physical.pipeline import FinishWindow, Stage
 from hybridq.topology import Kind
 
 FOOTPRINT_FACTOR = 3.0

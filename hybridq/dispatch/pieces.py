@@ -21,7 +21,8 @@ import pyarrow as pa
 
 from hybridq.engines.split import Split, select, split
 from hybridq.errors import ExecutionError, PiecesLost
-from hybridq.physical.pipeline import Cut, PieceUnits, RangeUnits, SortedRunSink, SplitSink
+from hybridq.physical.chunks import Cut, PieceUnits, RangeUnits
+from hybridq.physical.pipeline import SortedRunSink, SplitSink
 from hybridq.plan.expressions import SortKey
 from hybridq.topology import Kind
 

@@ -9,13 +9,15 @@ from typing import Any
 
 from hybridq.catalog import Catalog
 from hybridq.config import Config, HotColumns
+from hybridq.dispatch.chunk_states import source_rows
 from hybridq.dispatch.devices import Device, slots
 from hybridq.dispatch.executor import Executor
-from hybridq.dispatch.stage_run import StageRun, source_rows
+from hybridq.dispatch.stage_run import StageRun
 from hybridq.dispatch.stalls import StallWatch
 from hybridq.dispatch.target import Gathered, Target
 from hybridq.errors import FallbackForbidden
-from hybridq.physical.pipeline import Chunk, Stage
+from hybridq.physical.chunks import Chunk
+from hybridq.physical.pipeline import Stage
 from hybridq.physical.stages import PhysicalPlan
 from hybridq.placement.cost import PullPolicy
 from hybridq.placement.modes import Decision

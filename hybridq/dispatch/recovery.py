@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from hybridq.dispatch.stage_run import Part, StageRun
+from hybridq.dispatch.chunk_states import Part
+from hybridq.dispatch.stage_run import StageRun
 from hybridq.physical.pipeline import BroadcastBuild, ConcatenateMerge
 
 Users = Mapping[int, Sequence[int]]

@@ -18,29 +18,21 @@ import pyarrow as pa
 
 from hybridq.catalog import Catalog
 from hybridq.config import Config
+from hybridq.dispatch.chunk_states import ChunkState, Merging, Part, Waiting, source_rows
 from hybridq.dispatch.pieces import PROBING, PieceList, entry_name
 from hybridq.dispatch.progress import KindProgress
+from hybridq.dispatch.recording import add_span, record_chunk
 from hybridq.dispatch.tasks import SOURCE, ChunkTask
 from hybridq.errors import ExecutionError
 from hybridq.physical.binding import bind
 from hybridq.physical.branches import BranchedSource, SingleSource, Splits, chunk_source
+from hybridq.physical.chunks import Chunk, MemoryUnits, PieceUnits, RangeUnits
 from hybridq.physical.partitions import SplitChunk, in_range
-from hybridq.physical.pipeline import (
-    AggregateMerge,
-    AlignedBuild,
-    Chunk,
-    MemoryUnits,
-    PieceUnits,
-    RangeUnits,
-    SortedRunSink,
-    SortMerge,
-    Stage,
-    TableSource,
-)
+from hybridq.physical.pipeline import AggregateMerge, AlignedBuild, SortedRunSink, SortMerge, Stage, TableSource
 from hybridq.physical.units import ChunkSource
 from hybridq.placement.cost import PullPolicy
 from hybridq.placement.modes import Decision
-from hybridq.report import MOST_SPANS, READ_AHEAD, DeviceReport, Fallback, Span, StageReport
+from hybridq.report import Fallback, StageReport
 from hybridq.topology import Kind
 
 MERGE_EVERY = 32
@@ -48,87 +40,6 @@ MERGE_EVERY = 32
 
 MAX_ATTEMPTS = 4
 """Times that a chunk is handed out before its disappearance is an error."""
-
-
-@dataclass(slots=True)
-class ChunkState:
-    """A chunk that has been handed out.
-
-    Attributes
-    ----------
-    chunk : Chunk
-    kind : str
-    key : str
-        Of its Dask task.
-    complete : bool
-        Its task makes the stage's output.
-    event : mapping or None
-        What its task reported.
-    began : float
-        When a worker has begun with it, as far as can be told from when others have finished; 0: it is queued.
-    serial : int
-        Of its task among those of the stage.
-    ahead : str
-        Key of the task that reads ahead for it, if there is one.
-    """
-
-    chunk: Chunk
-    kind: Kind
-    key: str
-    complete: bool
-    event: Mapping[str, Any] | None = None
-    began: float = 0.0
-    serial: int = 0
-    ahead: str = ""
-
-
-@dataclass(slots=True)
-class Waiting:
-    """A chunk that has to be handed out, again or after what it reads has been read ahead (by the task ``ahead``)."""
-
-    chunk: Chunk
-    kind: Kind
-    attempt: int
-    ahead: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A partial result: of one chunk, or of several neighbours that have been merged.
-
-    Attributes
-    ----------
-    order : tuple of int
-        ``Chunk.order`` of its first chunk.
-    key : str
-    rows : int
-        Rows of the partial result.
-    source_rows : int
-        Source rows that went into it.
-    bytes : int
-        Size in memory.
-    state : ChunkState or None
-        The chunk, if it is a single one.
-    address : str
-        The worker that made it.
-    """
-
-    order: tuple[int, ...]
-    key: str
-    rows: int
-    source_rows: int
-    bytes: int = 0
-    state: ChunkState | None = None
-    address: str = ""
-
-
-@dataclass(slots=True)
-class Merging:
-    """A merge in flight."""
-
-    parts: list[Part]
-    kind: Kind
-    last: bool
 
 
 @dataclass(slots=True)
@@ -385,45 +296,15 @@ class StageRun:
         progress.rows -= part.source_rows
 
     def _record(self, state: ChunkState, event: Mapping[str, Any]) -> None:
-        seconds: Mapping[str, float] = event["seconds"]
-        device = next((each for each in self.report.devices if each.worker == event["device"]), None)
-        if device is None:
-            device = DeviceReport(event["device"], state.kind, event["engine"])
-            self.report.devices.append(device)
-        device.chunks += 1
-        device.rows += source_rows(state.chunk)
-        device.bytes_read += int(event["bytes_read"])
-        self.report.read_again += int(event.get("read_again", 0))
-        device.predicted_bytes = max(device.predicted_bytes, int(event.get("predicted_bytes", 0)))
-        device.peak_bytes = max(device.peak_bytes, int(event.get("peak_bytes", 0)))
-        for name in ("worker_predicted_bytes", "worker_peak_bytes"):
-            setattr(device, name, max(getattr(device, name), int(event.get(name, 0))))
-        device.cached_bytes = int(event.get("cached_bytes", 0))
-        for section, value in seconds.items():
-            device.seconds[section] = device.seconds.get(section, 0.0) + value
-        self._add_span("chunk", state.chunk.id, state.kind, source_rows(state.chunk), event)
-        self.policy.observe(state.kind, source_rows(state.chunk), seconds["total"])
+        rows = source_rows(state.chunk)
+        record_chunk(self.report, state.kind, rows, event)
+        add_span(self.report, self.origin, "chunk", state.chunk.id, state.kind, rows, event)
+        self.policy.observe(state.kind, rows, event["seconds"]["total"])
         self.report.cost_ratio = self.policy.cost_ratio
         if self.report.predicted_s is None and not self.exhausted:
             left = self.policy.seconds_left(self.untaken_rows, self.rows_in_flight())
             if left is not None:
                 self.report.predicted_s = time.perf_counter() - self.started + left
-
-    def _add_span(self, what: str, number: int, kind: str, rows: int, event: Mapping[str, Any]) -> None:
-        """List a task that has just finished."""
-        if len(self.report.spans) >= MOST_SPANS:
-            return
-        seconds = dict(event["seconds"])
-        total = seconds.pop("total")
-        ended = event.get("received", time.perf_counter()) - self.origin
-        worker = str(event.get("device", kind))
-        ahead = event.get("ahead")
-        if ahead is not None:
-            total, seconds["read"] = total - ahead["seconds"], seconds["read"] - ahead["seconds"]
-            begun = max(ended - total - ahead["before"] - ahead["seconds"], 0.0)
-            read = {"read": ahead["seconds"]}
-            self.report.spans.append(Span(READ_AHEAD, number, worker, kind, rows, begun, ahead["seconds"], read))
-        self.report.spans.append(Span(what, number, worker, kind, rows, max(ended - total, 0.0), total, seconds))
 
     def fell_back(self, chunk: Chunk, cause: str, action: str) -> None:
         """Note that a chunk does not run where it was first sent."""
@@ -497,7 +378,7 @@ class StageRun:
         """Take in a merge's value; return the parts that went into it."""
         merging = self.merging.pop(key)
         self.report.merge_s += event["seconds"]["total"]
-        self._add_span("merge", 0, merging.kind, int(event["rows"]), event)
+        add_span(self.report, self.origin, "merge", 0, merging.kind, int(event["rows"]), event)
         address = str(event.get("address", ""))
         if merging.last:
             self.output, self.output_bytes, self.output_address = key, int(event.get("bytes", 0)), address
@@ -599,11 +480,6 @@ class StageRun:
         orders += [item.chunk.order for item in self.waiting]
         orders += [merging.parts[0].order for merging in self.merging.values() if merging.parts]
         return sorted(orders)
-
-
-def source_rows(chunk: Chunk) -> int:
-    """Return the rows of a chunk's source, without those of aligned build sides."""
-    return chunk.source.rows if chunk.source is not None else 0
 
 
 def _without_table(piece: Any) -> Any:

@@ -32,7 +32,8 @@ from hybridq.engines.account import DeviceAccount, Watch
 from hybridq.engines.cache import ColumnCache
 from hybridq.engines.protocol import Engine
 from hybridq.errors import DeviceOutOfMemory, ExecutionError, HybridqError
-from hybridq.physical.pipeline import Chunk, MemoryUnits, SortedRunSink, SplitSink, Stage
+from hybridq.physical.chunks import Chunk, MemoryUnits
+from hybridq.physical.pipeline import SortedRunSink, SplitSink, Stage
 
 logger = logging.getLogger(__name__)
 

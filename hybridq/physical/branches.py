@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from hybridq.catalog import Catalog
 from hybridq.config import Config
+from hybridq.physical.chunks import Chunk
 from hybridq.physical.partitions import PartitionChunks, SplitChunk
-from hybridq.physical.pipeline import Chunk, PartitionSource, RangeSource, Stage
+from hybridq.physical.pipeline import PartitionSource, RangeSource, Stage
 from hybridq.physical.ranges import RangeChunks
 from hybridq.physical.units import ChunkSource
 

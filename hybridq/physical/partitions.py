@@ -11,7 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from hybridq.config import Config
-from hybridq.physical.pipeline import Chunk, GroupStep, PartitionedBuild, PartitionSource, PieceUnits, Stage
+from hybridq.physical.chunks import Chunk, PieceUnits
+from hybridq.physical.pipeline import GroupStep, PartitionedBuild, PartitionSource, Stage
 
 Counts = npt.NDArray[np.int64]
 

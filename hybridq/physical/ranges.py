@@ -10,8 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from hybridq.config import Config
+from hybridq.physical.chunks import Chunk, Cut, RangeUnits
 from hybridq.physical.partitions import LEAST_PARTITIONS, MOST_PARTITIONS, SplitChunk, partitions_for
-from hybridq.physical.pipeline import Chunk, Cut, RangeSource, RangeUnits, Stage
+from hybridq.physical.pipeline import RangeSource, Stage
 
 MOST_SAMPLES = 1 << 20
 """Blocks of all runs together, about: each of them gives the driver one row."""

@@ -13,16 +13,8 @@ import pyarrow as pa
 
 from hybridq.catalog import Catalog, MemoryUnit, ParquetUnit, Unit
 from hybridq.config import Config
-from hybridq.physical.pipeline import (
-    AlignedBuild,
-    Chunk,
-    MemoryUnits,
-    ParquetUnits,
-    Stage,
-    StageSource,
-    TableSource,
-    Units,
-)
+from hybridq.physical.chunks import Chunk, MemoryUnits, ParquetUnits, Units
+from hybridq.physical.pipeline import AlignedBuild, Stage, StageSource, TableSource
 from hybridq.physical.pruning import excluded_units
 from hybridq.plan.statistics import integer_bounds
 from hybridq.types import is_decimal, is_fixed_width, is_integer

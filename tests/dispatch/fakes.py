@@ -17,15 +17,8 @@ from hybridq.dispatch.devices import Device
 from hybridq.dispatch.driver import Driver
 from hybridq.dispatch.executor import Event, Failed, Finished, Message, Vanished
 from hybridq.dispatch.tasks import ChunkTask, MergeTask
-from hybridq.physical.pipeline import (
-    CollectSink,
-    ConcatenateMerge,
-    ParquetUnits,
-    Pipeline,
-    Stage,
-    StageSource,
-    TableSource,
-)
+from hybridq.physical.chunks import ParquetUnits
+from hybridq.physical.pipeline import CollectSink, ConcatenateMerge, Pipeline, Stage, StageSource, TableSource
 from hybridq.physical.stages import PhysicalPlan
 from hybridq.placement.modes import Mode, decide
 from hybridq.plan.nodes import ScanColumn

@@ -15,7 +15,7 @@ import hybridq as hq
 from hybridq.dispatch.main_memory import MainMemory, resident_bytes
 from hybridq.dispatch.memory import check_chunk, host_footprint, rows_that_fit
 from hybridq.errors import DeviceOutOfMemory, ExecutionError
-from hybridq.physical.pipeline import Chunk, ParquetUnits
+from hybridq.physical.chunks import Chunk, ParquetUnits
 
 MIB = 2**20
 

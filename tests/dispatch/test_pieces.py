@@ -12,7 +12,8 @@ import pytest
 from hybridq.dispatch.pieces import PieceList, PieceReader, PieceStore, entry_name, split_pieces, table_of
 from hybridq.engines.split import split
 from hybridq.errors import ExecutionError, PiecesLost
-from hybridq.physical.pipeline import PieceUnits, SplitSink
+from hybridq.physical.chunks import PieceUnits
+from hybridq.physical.pipeline import SplitSink
 from hybridq.types import Field
 
 PARTITIONS = 16

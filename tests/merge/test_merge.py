@@ -15,7 +15,7 @@ from hybridq.merge.finish import finish
 from hybridq.merge.join import concatenate
 from hybridq.merge.sort import merge_sorted
 from hybridq.physical.decompose import decompose
-from hybridq.physical.pipeline import (
+from hybridq.physical.pipeline import (  # fmt: skip
     AggregateMerge,
     ConcatenateMerge,
     FilterStep,
@@ -23,7 +23,7 @@ from hybridq.physical.pipeline import (
     FinishSort,
     ProjectStep,
     SortMerge,
-)  # fmt: skip
+)
 from hybridq.plan.expressions import AggregateCall, Call, Column, Literal, NamedExpression, SortKey
 from hybridq.types import Field, average_type, sum_type
 

@@ -9,13 +9,11 @@ import pytest
 
 from hybridq.catalog import Catalog
 from hybridq.config import Config
+from hybridq.physical.chunks import Chunk, MemoryUnits, ParquetUnits
 from hybridq.physical.pipeline import (
     AlignedBuild,
-    Chunk,
     CollectSink,
     ConcatenateMerge,
-    MemoryUnits,
-    ParquetUnits,
     Pipeline,
     Stage,
     StageSource,
