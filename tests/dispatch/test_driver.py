@@ -343,7 +343,8 @@ def test_a_stage_that_auto_put_on_the_gpu_goes_on_without_it():
 
 
 @pytest.mark.parametrize(("gpu_bytes", "rows", "place"), [(9, 200_000, "gpu"), (7, 200_000, "cpu"), (9, 4000, "cpu")])
-def test_results_of_both_kinds_are_merged_where_most_of_them_are(gpu_bytes, rows, place):
+def test_results_of_both_kinds_are_merged_where_most_of_them_are(gpu_bytes, rows, place, monkeypatch):
+    monkeypatch.setattr(hybridq.catalog, "MEMORY_UNIT_ROWS", rows // 400)
     executor = FakeExecutor(
         [device("cpu"), device("gpu")], lambda executor, task: {"bytes": gpu_bytes} if task.kind == "gpu" else None
     )

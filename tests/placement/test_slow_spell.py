@@ -29,6 +29,7 @@ def session():
         yield found
 
 
+@pytest.mark.slow
 def test_placement_flips_within_twenty_chunks_and_recovers_within_fifty(session, tmp_path):
     path = tmp_path / "t.parquet"
     table = pa.table({"x": np.arange(CHUNKS * CHUNK, dtype=np.int64) % 8})

@@ -153,7 +153,7 @@ DIRECTIONS = st.tuples(st.sampled_from(["asc", "desc"]), st.sampled_from(["nulls
     first=DIRECTIONS,
     second=st.none() | DIRECTIONS,
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_any_rows_types_and_directions(tmp_path_factory, rows, type_name, units, size, first, second):
     folder = tmp_path_factory.mktemp("any")
     data_type, made = TYPES[type_name]

@@ -45,7 +45,7 @@ QUERIES = {
 
 OPTIONS = {
     "whole": {"chunk_units": 3},
-    "cut, in files": {"chunk_units": 3, "partition_bytes": 400, "split_memory_bytes": 1, "cpu_chunk_rows": 50},
+    "cut, in files": {"chunk_units": 3, "partition_bytes": 2000, "split_memory_bytes": 1, "cpu_chunk_rows": 50},
 }
 
 
@@ -90,7 +90,7 @@ def test_answers_are_duckdbs(session, folder, name):
 
 
 def test_many_groups_with_several_distinct_arguments_are_split_by_group(session, folder, monkeypatch):
-    monkeypatch.setattr("hybridq.physical.stages.FEW_GROUPS", 10)
+    monkeypatch.setattr("hybridq.physical.closing.FEW_GROUPS", 10)
     query = session.sql(text := "select b, count(distinct s), count(distinct c) from t group by b")
     assert "split by t.b\n" in str(query.explain())
     assert_same_answer(query.collect(mode="cop").to_arrow(), duckdb_answer(text, folder, query.schema))
