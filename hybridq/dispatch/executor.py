@@ -325,7 +325,8 @@ def _failure(key: str, error: BaseException) -> Message:
 
     if isinstance(error, KilledWorker):
         deaths = error.allowed_failures + 1
-        return Failed(key, WorkersLost(f"{deaths} workers died one after the other while they ran it"))
+        remedy = "if for want of memory, start workers with more (memory: in the cluster file) or lower cpu_chunk_rows"
+        return Failed(key, WorkersLost(f"{deaths} workers died one after the other while they ran it; {remedy}"))
     if isinstance(error, (NoValidWorkerError, NoWorkerError)):
         return Failed(key, WorkersLost("no worker of the kind that it needs was there for too long"))
     return Vanished(key) if isinstance(error, CancelledError) else Failed(key, error)
