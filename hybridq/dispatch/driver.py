@@ -193,11 +193,15 @@ class Driver(Delivering):
             if not run.may_read_ahead or any(each.status == "waiting" and not each.ahead for each in before):
                 continue
             fitting = partial(self._fitting, run, "gpu")
-            while len(self._reading) < spare and (item := run.take_ahead(self._catalog, self._config, fitting)):
+            while self._being_read() < spare and (item := run.take_ahead(self._catalog, self._config, fitting)):
                 self._reading.add(item.ahead)
                 state = ChunkState(item.chunk, "gpu", item.ahead, complete=False)
                 task, _ = run.task(state, self._query, self._executor.topic)
                 self._executor.read_ahead(replace(task, hot=self._hot), "gpu", -run.stage.id)
+
+    def _being_read(self) -> int:
+        """Return how many chunks are being read ahead now; those that were given up do not count."""
+        return sum(key in self._reading for run in self._runs.values() for key in run.ahead.values())
 
     def _share_inputs(self, run: StageRun) -> None:
         """Copy build sides to the devices that will probe them, where there will be several chunks to run."""

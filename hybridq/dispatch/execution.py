@@ -12,6 +12,7 @@ import pyarrow as pa
 from hybridq.dispatch.memory import check_build
 from hybridq.dispatch.merging import merge_tables
 from hybridq.dispatch.pieces import PROBING, PieceReader
+from hybridq.dispatch.read_ahead import ReadAhead
 from hybridq.dispatch.reading import read_unchanged
 from hybridq.dispatch.worker import BUILD_SIDES
 from hybridq.engines.protocol import BuildSide, Engine, Frame, ReadColumn, ReadRequest
@@ -82,7 +83,7 @@ def run_stage(
     clock: Clock,
     hot: Mapping[str, frozenset[str]] | None = None,
     pieces: PieceReader | None = None,
-    source: Frame | None = None,
+    ahead: ReadAhead | None = None,
 ) -> pa.Table:
     """Run a stage's pipeline on one chunk.
 
@@ -102,8 +103,8 @@ def run_stage(
         Columns of tables that are to stay on the device.
     pieces : PieceReader, optional
         Reads partitions; only where the stage does.
-    source : Frame, optional
-        What ``read_source`` gave for the chunk, if it has been read already.
+    ahead : ReadAhead, optional
+        What ``read_source`` gave for the chunk, if it has been read already and is still there.
 
     Returns
     -------
@@ -128,33 +129,32 @@ def run_stage(
             builds[build.id] = engine.build(frame, build.keys)
     partials = []
     inputs = {**inputs, **partitions}  # the probing side is all that is left of them
+    source = None if ahead is None else ahead.take()
     if source is None:
         frames_out = _flow(engine, stage.pipeline, chunk.source, inputs, builds, clock, hot or {})
     else:
         frames_out = _steps(engine, stage.pipeline.steps, source, builds, clock)
-        del source
-    sink, held = stage.pipeline.sink, None
+        del source  # the steps hold it as long as they need it
+    sink = stage.pipeline.sink
+    groups: list[Frame] = []
     for frame in frames_out:
         with clock.section("sink"):
-            if held is not None:
-                partials.append(_to_table(engine, sink, held))
-            held = _reduced(engine, sink, frame)
+            partials += [_to_table(engine, sink, part) for part in groups]
+            groups = [_reduced(engine, sink, frame)]
+            if chunk.private is None:
+                partials.append(_to_table(engine, sink, groups.pop()))
     with clock.section("sink"):
-        if held is None:
-            raise TypeError("a pipeline gives at least one frame")
-        if not partials:
-            # Of one frame, the groups are whole: what is dropped after the merge anyway need not leave the device.
-            return _to_table(engine, sink, _own_groups_dropped(engine, stage, chunk, held))
-        partials.append(_to_table(engine, sink, held))
-        return merge_tables(stage, partials, last=False)
+        if chunk.private is not None and not partials:
+            # All in one frame, groups are whole: what is dropped after the merge anyway need not leave the device.
+            groups = [_without_dropped_groups(engine, stage, part, chunk.private) for part in groups]
+        partials += [_to_table(engine, sink, part) for part in groups]
+        return partials[0] if len(partials) == 1 else merge_tables(stage, partials, last=False)
 
 
-def _own_groups_dropped(engine: Engine, stage: Stage, chunk: Chunk, frame: Frame) -> Frame:
-    if chunk.private is None:
-        return frame
-    from hybridq.merge.private_groups import without_dropped_groups
+def _without_dropped_groups(engine: Engine, stage: Stage, groups: Frame, private: tuple[int, int]) -> Frame:
+    from hybridq.merge.private_groups import without_dropped_groups  # not by the client, which imports this module
 
-    return without_dropped_groups(engine, stage, frame, chunk.private, gpu=engine.name != "cpu")
+    return without_dropped_groups(engine, stage, groups, private, gpu=engine.name != "cpu")
 
 
 def read_source(

@@ -32,6 +32,8 @@ class ReadAhead:
     ----------
     ended : float
         When it was read, on ``time.perf_counter``.
+    used : bool
+        Somebody has taken the rows to compute with.
     """
 
     def __init__(self, frame: Frame | None = None, seconds: float = 0.0, read_again: int = 0, saved: int = 0) -> None:
@@ -40,6 +42,7 @@ class ReadAhead:
         self.seconds = seconds
         self.read_again = read_again
         self.saved = saved
+        self.used = False
         self.ended = time.perf_counter()
         if frame is not None:
             READ_AHEAD.add(self)
@@ -56,6 +59,12 @@ class ReadAhead:
 
     def take(self) -> Frame | None:
         """Return the rows, if they are still there, and hold them no longer."""
+        frame = self.drop()
+        self.used = frame is not None
+        return frame
+
+    def drop(self) -> Frame | None:
+        """Let the rows go, and return them if they were there: nobody will compute with them."""
         with self._lock:
             frame, self._frame = self._frame, None
         return frame
@@ -87,7 +96,7 @@ class _Waiting:
         for item in self._items():
             if freed >= wanted:
                 break
-            frame = item.take()
+            frame = item.drop()
             if frame is not None:
                 freed += frame.nbytes
         return freed

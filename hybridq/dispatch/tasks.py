@@ -199,7 +199,6 @@ def compute_chunk(
     clock = Clock()
     watch, main = Watch(), Watch()
     saved = 0
-    read_before, saved_before = 0.0, 0
     event: dict[str, Any] = {"what": "chunk", "kind": task.kind, "engine": engine.name}
     result: ChunkValue
     pieces = PieceReader(store, fetch, {each.reader: each for each in task.pieces}) if task.pieces else None
@@ -211,13 +210,8 @@ def compute_chunk(
             if account is not None:
                 watch = admitted.enter_context(account.admitted(footprint(chunk)))
             start = time.perf_counter()
-            source = None if ahead is None else ahead.take()
-            if ahead is not None and source is not None:
-                read_before, saved_before = ahead.seconds, ahead.saved
-                event["ahead"] = {"seconds": read_before, "before": start - ahead.ended}
-                clock.read_again += ahead.read_again
             try:
-                table = run_stage(engine, stage, chunk, inputs, clock, hot, pieces, source)
+                table = run_stage(engine, stage, chunk, inputs, clock, hot, pieces, ahead)
                 with clock.section("sink"):
                     if task.complete:
                         table = merge_tables(stage, [table], last=True)
@@ -242,10 +236,16 @@ def compute_chunk(
     if isinstance(result, OutOfMemory):
         event |= {"outcome": "out of memory", "rows": 0, "bytes": 0, "wanted": result.wanted, "free": result.free}
         event |= {"message": result.message, "section": clock.current}
-    event["bytes_read"] = max(chunk.bytes - saved - saved_before, 0)
+    total = time.perf_counter() - start
+    if ahead is not None and ahead.used:
+        event["ahead"] = {"seconds": ahead.seconds, "before": start - ahead.ended}
+        saved += ahead.saved
+        clock.read_again += ahead.read_again
+        clock.seconds["read"] += ahead.seconds
+        total += ahead.seconds
+    event["bytes_read"] = max(chunk.bytes - saved, 0)
     event["read_again"] = clock.read_again
-    clock.seconds["read"] += read_before
-    event["seconds"] = {**clock.seconds, "total": time.perf_counter() - start + read_before}
+    event["seconds"] = {**clock.seconds, "total": total}
     event["seconds"]["wait"] = start - asked
     event |= {"peak_bytes": watch.peak, "predicted_bytes": watch.predicted}
     event |= {"worker_peak_bytes": main.peak, "worker_predicted_bytes": main.predicted}

@@ -234,7 +234,7 @@ class ChunkSource:
     @property
     def in_files(self) -> bool:
         """Tell whether there are units, all of files."""
-        return bool(self._units) and all(isinstance(unit, ParquetUnit) for unit in self._units)
+        return bool(self._units) and isinstance(self._units[0], ParquetUnit)  # all are of one table
 
     @property
     def bytes_per_row(self) -> float | None:

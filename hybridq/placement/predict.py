@@ -275,7 +275,7 @@ class _Stage:
     def _chunks(self, kind: Kind, rows: float, chunks: int) -> float:
         """Return the seconds of equal chunks on all slots of a kind: the first ones, then the others behind them."""
         slots = max(self._slots[kind], 1)
-        # Of the two slots of a device one feeds while the other computes: its first chunk is behind no other.
+        # Of the slots of a device some feed while another computes: its first chunk is behind no other.
         first = max(slots // 2, 1) if self._profile.devices[kind].overlaps else slots
         return self._one_chunk(kind, rows) + self.slot_seconds(kind, rows) * max(chunks - first, 0) / slots
 
