@@ -29,14 +29,12 @@ from hybridq.physical.branches import BranchedSource, SingleSource, Splits, chun
 from hybridq.physical.chunks import Chunk, MemoryUnits, PieceUnits, RangeUnits
 from hybridq.physical.partitions import SplitChunk, in_range
 from hybridq.physical.pipeline import AggregateMerge, AlignedBuild, SortedRunSink, SortMerge, Stage, TableSource
+from hybridq.physical.split_aggregates import MERGED_TOGETHER
 from hybridq.physical.units import ChunkSource
 from hybridq.placement.cost import PullPolicy
 from hybridq.placement.modes import Decision
 from hybridq.report import Fallback, StageReport
 from hybridq.topology import Kind
-
-MERGE_EVERY = 32
-"""Partial results that are merged into one while the stage is still running."""
 
 MAX_ATTEMPTS = 4
 """Times that a chunk is handed out before its disappearance is an error."""
@@ -343,13 +341,13 @@ class StageRun:
         """Return neighbouring partial results that are enough to be merged now, if there are any."""
         merge = self.stage.merge
         worthwhile = isinstance(merge, AggregateMerge) or (isinstance(merge, SortMerge) and merge.count is not None)
-        if not worthwhile or len(self.parts) < MERGE_EVERY:
+        if not worthwhile or len(self.parts) < MERGED_TOGETHER:
             return None
         pending = self._pending()
         for _, group in itertools.groupby(self.parts, key=lambda part: bisect.bisect(pending, part.order)):
             neighbours = list(group)
-            if len(neighbours) >= MERGE_EVERY:
-                return neighbours[:MERGE_EVERY]
+            if len(neighbours) >= MERGED_TOGETHER:
+                return neighbours[:MERGED_TOGETHER]
         return None
 
     def ready_to_end(self) -> bool:

@@ -27,7 +27,7 @@ FEW_GROUPS = 4096
 """Up to so many groups, those of DISTINCT aggregates are split by distinct values, and their counts merged at once."""
 
 MERGED_TOGETHER = 32
-"""Partial results that meet in a merge at most: more are merged before."""
+"""Partial results that meet in a merge at most: so many are merged into one while their stage is still running."""
 
 
 def partial_bytes(fragment: OpenMerge, pending: PendingAggregate, chunks: int) -> float:
