@@ -1,4 +1,4 @@
-"""What the planner hands to the dispatcher: stages and their pipelines (`chunks.py` has what these read).
+"""What the planner hands to the dispatcher: stages and their pipelines. ``chunks.py`` has what these read.
 
 Everything here is plain, immutable, picklable data. The dispatcher sends a stage's pipeline and one chunk to a worker,
 which runs it on its engine (``hybridq.dispatch.tasks``).
