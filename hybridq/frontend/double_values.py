@@ -65,17 +65,21 @@ class StandIn(Cast):
     """
 
 
-def compute_as_floating(plan: Plan, text: str) -> Plan:
+def own_decimals(text: str) -> Digits:
+    """Return the decimals that a query may name: a cast to one of them is its own."""
+    return frozenset({_PLAIN, *((int(digits), int(scale)) for digits, scale in _WRITTEN.findall(text))})
+
+
+def compute_as_floating(plan: Plan, own: Digits) -> Plan:
     """Compute with floating-point numbers what DataFusion has made decimals of, if they are not the query's own.
 
     Parameters
     ----------
     plan : Plan
         As DataFusion exports it.
-    text : str
-        The query. A cast to a decimal of digits that it names is its own.
+    own : set of (precision, scale)
+        Decimals that the query names.
     """
-    own = frozenset({_PLAIN, *((int(digits), int(scale)) for digits, scale in _WRITTEN.findall(text))})
     subqueries = tuple(_with_its_types(each, own) for each in plan.subqueries)
     return replace(plan, root=_rewritten(plan.root, own)[0], subqueries=subqueries)
 
@@ -94,12 +98,12 @@ def _cast(expression: Expression, data_type: pa.DataType) -> Expression:
     return expression if expression.type == data_type else Cast(data_type, expression)
 
 
-def _is_coercion(source: pa.DataType, part: Cast, own: Digits) -> bool:
-    """Tell whether a cast makes a decimal of a floating-point number that the query has not asked for."""
+def is_stand_in(source: pa.DataType, target: pa.DataType, own: Digits) -> bool:
+    """Tell whether a type is the decimal that DataFusion makes of a floating-point number, and not the query's own."""
     least = LEAST_DIGITS.get(source)
-    if least is None or part.null_on_failure or not is_decimal(part.type):
+    if least is None or not is_decimal(target):
         return False
-    digits, scale = part.type.precision, part.type.scale
+    digits, scale = target.precision, target.scale
     return scale >= least and digits - scale >= least and (digits, scale) not in own
 
 
@@ -171,7 +175,7 @@ def _of_cast(part: Cast, own: Digits) -> Expression:
         operand = operand.operand
         if operand.type == part.type:
             return operand
-    if _is_coercion(operand.type, part, own):
+    if not part.null_on_failure and is_stand_in(operand.type, part.type, own):
         return StandIn(part.type, operand)
     return part if operand is part.operand else Cast(part.type, operand, part.null_on_failure)
 

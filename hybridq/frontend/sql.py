@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from hybridq.errors import HybridqError, Unsupported
-from hybridq.frontend.double_values import compute_as_floating
+from hybridq.frontend.double_values import compute_as_floating, own_decimals
 from hybridq.frontend.sql_aggregates import check_aggregates
 from hybridq.frontend.sql_casts import with_casts_told_apart, with_microseconds, without_marks
 from hybridq.frontend.sql_errors import refuse_other_statements, refuse_time_zones, translated
 from hybridq.frontend.sql_guards import fails_below_joins, moves_conditions_below_aggregates
 from hybridq.frontend.sql_joins import join_notes
+from hybridq.frontend.sql_numbers import with_doubles, with_numbers
 from hybridq.frontend.sql_text import has_multisets
 from hybridq.frontend.substrait import plan_substrait
 from hybridq.frontend.substrait_reads import is_supported
@@ -74,8 +75,9 @@ def plan_sql(text: str, tables: Mapping[str, Schema]) -> Plan:
 
 def _plan(text: str, tables: Mapping[str, Schema], exported: _Exported) -> Plan:
     windows = None if exported.windows is None else iter(exported.windows)
-    plan = plan_substrait(exported.message, tables, iter(exported.joins), windows, has_multisets(text))
-    return replace(compute_as_floating(plan, text), names=exported.names)
+    own = own_decimals(text)
+    plan = plan_substrait(exported.message, tables, iter(exported.joins), windows, has_multisets(text), own)
+    return replace(compute_as_floating(plan, own), names=exported.names)
 
 
 def export_substrait(text: str, tables: Mapping[str, Schema]) -> str:
@@ -160,7 +162,7 @@ def _substrait(text: str, tables: Mapping[str, Schema], push_filters: bool = Tru
         # an inner join below them a semi join, which has fewer.
         context.remove_optimizer_rule("eliminate_join")
     written = with_windows_spelled_out(text)
-    text = with_microseconds(written)
+    text = with_doubles(with_microseconds(written))
     options = datafusion.SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
     try:
         try:
@@ -190,7 +192,7 @@ def _substrait(text: str, tables: Mapping[str, Schema], push_filters: bool = Tru
         notes = join_notes(frame.logical_plan().display_indent(), logical.display_indent(), names)
         message = Producer.to_substrait_plan(logical, context).encode()
         check_aggregates(logical, message)
-        return _Exported(message, answer, notes, windows)
+        return _Exported(message, tuple(map(with_numbers, answer)), notes, windows)
     except HybridqError:
         raise
     except Exception as error:  # DataFusion raises plain Exception for most failures

@@ -12,6 +12,7 @@ from substrait.proto import Plan as SubstraitPlan
 
 from hybridq.errors import PlanFormatError, Unsupported
 from hybridq.frontend.construction import with_columns
+from hybridq.frontend.double_values import Digits
 from hybridq.frontend.substrait_messages import parse, upgrade_json
 from hybridq.frontend.substrait_relations import Relation, RelationTranslator
 from hybridq.frontend.substrait_subqueries import JoinNote, JoinNotes
@@ -79,6 +80,7 @@ def plan_substrait(
     notes: Iterator[JoinNote] | None = None,
     windows: Iterator[tuple[WindowDetail, ...]] | None = None,
     multisets: bool = False,
+    own: Digits | None = None,
 ) -> Plan:
     """Convert a Substrait plan.
 
@@ -94,6 +96,8 @@ def plan_substrait(
         What Substrait cannot say of window functions, for each relation that has some, in the plan's order.
     multisets : bool
         Semi and anti joins that take NULL as equal to NULL stand for INTERSECT ALL and EXCEPT ALL.
+    own : set of (precision, scale), optional
+        Decimals that the query names, where DataFusion has made others of floating-point numbers.
 
     Returns
     -------
@@ -111,7 +115,7 @@ def plan_substrait(
     """
     parsed = parse(message) if isinstance(message, bytes) else _from_dictionary(dict(message))
     try:
-        translator = RelationTranslator(tables, _functions(parsed), JoinNotes(notes), windows, multisets)
+        translator = RelationTranslator(tables, _functions(parsed), JoinNotes(notes), windows, multisets, own)
         return _translate(parsed, translator)
     except RecursionError:
         raise Unsupported("a plan nested this deeply is not supported") from None

@@ -18,7 +18,7 @@ from hybridq.plan.expressions import Call, Case, Cast, Column, Expression, In, L
 from hybridq.plan.functions import BY_SUBSTRAIT_NAME, COMPARISONS, DATE_PARTS, result_type
 from hybridq.plan.rules.comparison_forms import formed_alone
 from hybridq.plan.rules.constant_folding import computed, value_of
-from hybridq.types import is_decimal, is_nested, is_string
+from hybridq.types import is_decimal, is_floating, is_nested, is_string
 
 DEEPEST_EXPRESSION = 100
 """Levels of nesting that an expression may have; chains of AND and OR count as one."""
@@ -83,12 +83,11 @@ class ExpressionTranslator:
             raise Unsupported(f"an expression nested deeper than {DEEPEST_EXPRESSION} levels is not supported")
         # Much of what must be constant in a plan (a pattern's flags, a list's values) may be computed in the text.
         expression = formed_alone(self._translate(message, fields, depth))
-        if (
-            isinstance(expression, Cast)
-            and isinstance(expression.operand, Literal)
-            and is_string(expression.operand.type)
-        ):
-            return value_of(expression) or expression  # a date with 13 months is wrong wherever it stands
+        if isinstance(expression, Cast) and isinstance(expression.operand, Literal):
+            if is_string(expression.operand.type):
+                return value_of(expression) or expression  # a date with 13 months is wrong wherever it stands
+            if is_floating(expression.operand.type) and is_decimal(expression.type):
+                return expression  # perhaps it only stands in for the floating-point number
         return computed(expression)
 
     def _translate(self, message: Any, fields: Fields, depth: int) -> Expression:

@@ -11,11 +11,12 @@ import pyarrow as pa
 
 from hybridq.errors import DataError, HybridqError, PlanFormatError, UnknownColumn, UnknownTable, Unsupported
 from hybridq.frontend.coercion import cast_to
+from hybridq.frontend.double_values import Digits, is_stand_in
 from hybridq.frontend.substrait_expressions import ExpressionTranslator, column_at
 from hybridq.frontend.substrait_values import arrow_type, name_count
-from hybridq.plan.expressions import Column, columns_of
+from hybridq.plan.expressions import Cast, Column, Expression, NamedExpression, columns_of
 from hybridq.plan.naming import unique_name
-from hybridq.plan.nodes import Filter, Node, Scan, ScanColumn, Values
+from hybridq.plan.nodes import Filter, Node, Project, Scan, ScanColumn, Values
 from hybridq.plan.rules.constant_folding import value_of
 from hybridq.types import Schema, is_decimal, is_floating, is_integer, is_interval, is_string
 
@@ -156,8 +157,14 @@ def _matched(table: str, source: str, actual: pa.DataType, declared: Any, name: 
     return DataError(f"column {table}.{source} has the type {actual}, but the plan was made for {expected}")
 
 
-def read_values(body: Any, scans: Counter[str], expressions: ExpressionTranslator) -> Read:
+def read_values(body: Any, scans: Counter[str], expressions: ExpressionTranslator, own: Digits | None = None) -> Read:
     """Convert a ``substrait.ReadRel`` of a constant table.
+
+    Parameters
+    ----------
+    own : set of (precision, scale), optional
+        See ``plan_substrait``. What DataFusion has made a decimal of is a floating-point number in the table, and cast
+        above it.
 
     Raises
     ------
@@ -168,21 +175,29 @@ def read_values(body: Any, scans: Counter[str], expressions: ExpressionTranslato
     rows = body.virtual_table.expressions
     columns: list[Column] = []
     arrays: list[pa.Array] = []
+    casts: dict[str, Expression] = {}
     for ordinal, (name, declared) in enumerate(_base_columns(body.base_schema)):
         data_type = arrow_type(declared)
-        values = [_constant(row, ordinal, data_type, expressions) for row in rows]
+        kind = None if own is None else _floating_kind(rows, ordinal, data_type, expressions, own)
+        values = [_constant(row, ordinal, kind or data_type, expressions, kind is not None) for row in rows]
         try:
-            arrays.append(pa.array(values, data_type))
+            arrays.append(pa.array(values, kind or data_type))
         except (pa.ArrowException, ValueError, OverflowError) as error:
             raise PlanFormatError(f"a constant of the plan does not fit its type: {error}") from error
         taken = {column.name for column in columns}
-        columns.append(Column(data_type, unique_name(f"{prefix}.{name}", taken)))
+        column = Column(kind or data_type, unique_name(f"{prefix}.{name}", taken))
+        columns.append(column)
+        if kind is not None:
+            casts[column.name] = Cast(data_type, column)
     if not columns:
         # A table of no columns still has rows: SELECT 1 reads one. Arrow counts the rows of its columns.
         names, arrays = [f"{prefix}.row"], [pa.nulls(len(rows), pa.bool_())]
     else:
         names = [column.name for column in columns]
     node: Node = Values(pa.table(arrays, names=names))
+    if casts:
+        node = Project(node, tuple(NamedExpression(each.name, casts.get(each.name, each)) for each in columns))
+        columns = [Column(item.type, item.name) for item in node.schema]
     fields = tuple(columns)
     if body.HasField("filter"):
         node = Filter(node, expressions.translate(body.filter, fields))
@@ -191,10 +206,32 @@ def read_values(body: Any, scans: Counter[str], expressions: ExpressionTranslato
     return node, fields
 
 
-def _constant(row: Any, ordinal: int, data_type: pa.DataType, expressions: ExpressionTranslator) -> Any:
+def _floating_kind(
+    rows: Any, ordinal: int, data_type: pa.DataType, expressions: ExpressionTranslator, own: Digits
+) -> pa.DataType | None:
+    """Return the floating-point type that a column of constants has been made a decimal of, if it has."""
+    if not is_decimal(data_type):
+        return None
+    cells = [row.fields[ordinal].cast.input for row in rows if _is_cast(row, ordinal)]
+    kinds = {expressions.translate(cell, ()).type for cell in cells}
+    found = [kind for kind in (pa.float64(), pa.float32()) if kind in kinds and is_stand_in(kind, data_type, own)]
+    return found[0] if found else None
+
+
+def _is_cast(row: Any, ordinal: int) -> bool:
+    return ordinal < len(row.fields) and row.fields[ordinal].WhichOneof("rex_type") == "cast"
+
+
+def _constant(
+    row: Any, ordinal: int, data_type: pa.DataType, expressions: ExpressionTranslator, bare: bool = False
+) -> Any:
+    """Return a constant's value; if ``bare``, as it was before the plan cast it."""
     if ordinal >= len(row.fields):
         raise PlanFormatError("the plan has a row of constants with too few values")
-    value = value_of(cast_to(expressions.translate(row.fields[ordinal], ()), data_type))
+    cell = row.fields[ordinal]
+    if bare and _is_cast(row, ordinal):
+        cell = cell.cast.input
+    value = value_of(cast_to(expressions.translate(cell, ()), data_type))
     if value is None:
         raise Unsupported("VALUES with anything but constants is not supported")
     return value.value

@@ -12,6 +12,7 @@ import pyarrow as pa
 from hybridq.errors import PlanFormatError, Unsupported
 from hybridq.frontend import set_operations
 from hybridq.frontend.construction import is_true, join_node, limit_node
+from hybridq.frontend.double_values import Digits
 from hybridq.frontend.substrait_aggregates import DISTINCT, AggregateTranslator
 from hybridq.frontend.substrait_expressions import ExpressionTranslator, column_at
 from hybridq.frontend.substrait_reads import read_table, read_values
@@ -81,6 +82,8 @@ class RelationTranslator:
         For each relation with window functions, in the plan's order, what Substrait cannot say of them.
     multisets : bool
         Joins that take NULL as equal to NULL in all columns stand for INTERSECT ALL and EXCEPT ALL.
+    own : set of (precision, scale), optional
+        Decimals that the query names, where DataFusion has made others of floating-point numbers.
     """
 
     def __init__(
@@ -90,12 +93,14 @@ class RelationTranslator:
         notes: JoinNotes,
         windows: Iterator[tuple[WindowDetail, ...]] | None = None,
         multisets: bool = False,
+        own: Digits | None = None,
     ) -> None:
         self.tables = tables
         self.expressions = ExpressionTranslator(functions)
         self.notes = notes
         self.windows = windows
         self.multisets = multisets
+        self.own = own
         self.subqueries = self.expressions.subqueries
         self.scans: Counter[str] = Counter()
         self.grouping_id = False
@@ -158,7 +163,7 @@ class RelationTranslator:
         if kind == "named_table":
             return Relation(*read_table(body, self.tables, self.scans, self.expressions))
         if kind == "virtual_table":
-            return Relation(*read_values(body, self.scans, self.expressions))
+            return Relation(*read_values(body, self.scans, self.expressions, self.own))
         if kind == "local_files":
             raise Unsupported("a plan that names files is not run: register the files as a table and name that")
         raise Unsupported(f"reading from {(kind or 'nothing').replace('_', ' ')} is not supported")

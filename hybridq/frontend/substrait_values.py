@@ -73,10 +73,7 @@ def arrow_type(message: Any) -> pa.DataType:
 def decimal_type(precision: int, scale: int) -> pa.DataType:
     """Return a decimal type, or say why there is none of so many digits."""
     if scale < 0:
-        raise Unsupported(
-            f"the type decimal({precision}, {scale}) is not supported: write the number without an exponent (1000, "
-            "not 1e3), or cast it to DOUBLE"
-        )
+        raise Unsupported(f"the type decimal({precision}, {scale}) is not supported: its scale is below 0")
     if not 1 <= precision <= MAX_DECIMAL_DIGITS or scale > MAX_DECIMAL_DIGITS:
         raise Unsupported(f"the type decimal({precision}, {scale}) is not supported: at most 38 digits are")
     return pa.decimal128(precision, scale)

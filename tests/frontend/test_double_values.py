@@ -25,6 +25,16 @@ TABLE = pa.table({
 })  # fmt: skip
 
 QUERIES = [
+    "select 1e3 a, -1.5E-3 b, .5e1 c, 5.e1 d, 1e308 * 10 e from t where i = 1",
+    "select i * 1e0 v, d > 1e0 w, d in (1.5e0, 2.5) u, coalesce(d, 1e0) c from t",
+    "select 1.5 v union all select 2e0",
+    "select v from (select 1.5 v union select cast(1.5 as double)) q",
+    "select case when i = 1 then 1.5 else 1e0 end v from t",
+    "select a from (values (1.5), (cast(2 as double)), (NULL), (1e300), ('nan'::double)) v(a)",
+    "select a from (values (1.5), (cast(2 as real))) v(a)",
+    "select sum(a) s, max(b) m from (values (1.5, 1), (1e300, 2)) v(a, b)",
+    "select a, b from (values (1e0), (2.25)) v(a) join (values (2.25), (3)) w(b) on a = b",
+    "select a from (values (0.1), (cast('nan' as double)), (2)) v(a) where a > 0.05",
     "select case when i<=4 then x else d end v from t",
     "select coalesce(x, d) v from t",
     "select coalesce(d, 0.5, x) v from t",

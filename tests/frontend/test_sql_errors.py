@@ -139,7 +139,6 @@ def test_an_ambiguous_column_names_both_tables(tables):
         ("select lists from types", "types.lists has the type list"),
         ("select null", "NULL of no type"),
         ("select $1", "parameters"),
-        ("select 1e3", "without an exponent"),
         ("select 99999999999999999999999999999999999999999999", "literal"),
         ("select first_value(i8 order by i16) ignore nulls from types", "IGNORE NULLS"),
         ("select i8 from types tablesample (10)", "TABLESAMPLE"),

@@ -119,8 +119,8 @@ DIFFERENCES = (
     ("Integers divide to integers, towards zero, as in PostgreSQL.", "select -7 / 2 as x"),
     ("Division of integers by zero is an error.", "select 1 / (a - a) as x from t where a = 1"),
     (
-        "Numbers with a point or an exponent are decimals, not floats: what is computed from them is exact.",
-        "select 0.1 + 0.2 = 0.3 as x, 1.5e1 as y",
+        "Numbers with a point are decimals: what is computed from them is exact. Those with an exponent are DOUBLE.",
+        "select 0.1 + 0.2 = 0.3 as x, 0.1 + 0.2e0 = 0.3e0 as y",
     ),
     ("A quotient of decimals is a decimal, rounded half away from zero.", "select d / 3 as x from t where a = 1"),
     ("So is the average of decimals (four more digits).", "select avg(d) as x from t"),
