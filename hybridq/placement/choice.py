@@ -32,11 +32,14 @@ class Option:
         to be brought to the other.
     leaves_at : str
         Where its output then is.
+    fetches : bool
+        The seconds contain what it took to fetch the inputs.
     """
 
     seconds: float
     reads_at: Kind | None
     leaves_at: Kind
+    fetches: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +146,7 @@ def cost_of(
     total = option.seconds
     for number in choice.inputs:
         place = where.get(number)
-        if place is None:
+        if place is None or option.fetches:
             continue
         if (number in choice.whole) if option.reads_at is None else (place != option.reads_at):
             total += plan[number].move_s

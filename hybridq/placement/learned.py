@@ -1,4 +1,4 @@
-"""What chunks have taken before: one model for each pipeline and kind of device.
+"""What chunks have taken before: one model for each pipeline and kind of device, and one for whole stages in each mode.
 
 After HyPE (a device's algorithm is a black box; its times are learned from runs), with what that leaves open: the model
 is monotone and positive, reaches beyond its samples by latency and slope, forgets when a device has changed, and is
@@ -17,7 +17,9 @@ from typing import Any
 import pyarrow as pa
 
 from hybridq.physical.pipeline import Stage, TableSource
+from hybridq.placement.choice import StageMode
 from hybridq.placement.curves import LEAST_SECONDS, Curve
+from hybridq.placement.stage_times import KINDS
 from hybridq.plan.expressions import Call, In, Literal
 from hybridq.topology import Kind
 
@@ -27,7 +29,7 @@ KEPT_PER_SIZE = 9
 MOST_SIZES = 24
 """Sizes kept for each model; the one seen longest ago goes first."""
 
-MOST_MODELS = 1000
+MOST_MODELS = 2000
 """Models kept; the one used longest ago goes first."""
 
 TRUSTED_SAMPLES = 2
@@ -38,6 +40,9 @@ CHANGE_FACTOR = 1.5
 
 CHANGE_SAMPLES = 3
 """So many of them in a row, all to the same side, are one: it takes more than an outlier."""
+
+SAME_SIZE = 1.25
+"""A whole stage is taken to last as it did before if its rows are within this factor."""
 
 FAR_FACTOR = 4.0
 """This far outside of the sampled sizes the profile's curve is followed, where there is one."""
@@ -71,13 +76,20 @@ class Model:
         """Tell whether there are enough samples to go by."""
         return self.samples >= TRUSTED_SAMPLES
 
-    def observe(self, rows: float, seconds: float) -> None:
-        """Take note of a finished chunk (not of a worker's first: that pays for imports and cold caches)."""
+    def observe(self, rows: float, seconds: float) -> bool:
+        """Take note of a finished chunk (not of a worker's first: that pays for imports and cold caches).
+
+        Returns
+        -------
+        bool
+            It is the last of several that say that the device has changed: what was known before is forgotten.
+        """
         if rows <= 0 or not math.isfinite(seconds) or seconds < 0:
-            return
+            return False
         seconds = max(seconds, LEAST_SECONDS)
-        self._look_for_change(rows, seconds)
+        changed = self._look_for_change(rows, seconds)
         self._keep(rows, seconds)
+        return changed
 
     def _keep(self, rows: float, seconds: float) -> None:
         size = round(math.log2(rows))
@@ -105,6 +117,16 @@ class Model:
             return curve.at(nearest) * prior(rows) / max(prior(nearest), LEAST_SECONDS)
         return curve.at(rows)
 
+    def recall(self, rows: float) -> float | None:
+        """Return the median of what this size took before; ``None``: too few samples to go by."""
+        same = [
+            seconds * rows / size
+            for kept in self._sizes.values()
+            for size, seconds in kept
+            if rows / SAME_SIZE <= size <= rows * SAME_SIZE
+        ]
+        return statistics.median(same) if len(same) >= TRUSTED_SAMPLES else None
+
     def to_list(self) -> list[list[float]]:
         """Return all samples as plain data."""
         return [[rows, seconds] for kept in self._sizes.values() for rows, seconds in kept]
@@ -117,25 +139,27 @@ class Model:
             self._curve = Curve.fit(medians)
         return self._curve
 
-    def _look_for_change(self, rows: float, seconds: float) -> None:
-        """Forget everything before several samples in a row that all say the same else.
+    def _look_for_change(self, rows: float, seconds: float) -> bool:
+        """Forget everything before several samples in a row that all say the same else; tell whether there were.
 
         Other sizes are forgotten as well, not moved to the new level: it may have been this size that was measured
         wrongly, with cold caches say, and theirs that is right. What is left is read at other sizes by its slope.
         """
         if not self.trusted:
-            return
+            return False
         ratio = seconds / self._fitted().at(rows)
         if 1 / CHANGE_FACTOR < ratio < CHANGE_FACTOR:
             self._surprises.clear()
-            return
+            return False
         if self._surprises and (ratio > 1) != (self._surprises[-1][0] > 1):
             self._surprises.clear()
         self._surprises.append((ratio, rows, seconds))
-        if len(self._surprises) >= CHANGE_SAMPLES:
-            kept, self._surprises, self._sizes = self._surprises[:-1], [], {}
-            for _, size, taken in kept:  # the last one is kept by ``observe``
-                self._keep(size, taken)
+        if len(self._surprises) < CHANGE_SAMPLES:
+            return False
+        kept, self._surprises, self._sizes = self._surprises[:-1], [], {}
+        for _, size, taken in kept:  # the last one is kept by ``observe``
+            self._keep(size, taken)
+        return True
 
 
 def _median_seconds(kept: Iterable[tuple[float, float]]) -> float:
@@ -163,15 +187,18 @@ class Learned:
     def __len__(self) -> int:
         return len(self._models)
 
-    def model(self, pipeline: str, kind: Kind) -> Model | None:
-        """Return the model of a pipeline on a kind of device, if there is one."""
+    def model(self, pipeline: str, kind: Kind | StageMode) -> Model | None:
+        """Return the model of a pipeline's chunks on a kind of device, or of whole stages in a mode, if any."""
         return self._models.get((pipeline, kind))
 
-    def observe(self, pipeline: str, kind: Kind, rows: float, seconds: float) -> None:
-        """Take note of a finished chunk."""
+    def observe(self, pipeline: str, kind: Kind | StageMode, rows: float, seconds: float) -> None:
+        """Take note of a finished chunk, or of a whole stage; what that took counts no more once a device changes."""
         model = self._models.pop((pipeline, kind), None) or Model()
         self._models[pipeline, kind] = model  # at the end: the most recently used
-        model.observe(rows, seconds)
+        if model.observe(rows, seconds):
+            for mode, kinds in KINDS.items():
+                if kind in kinds:
+                    self._models.pop((pipeline, mode), None)
         self.changed = True
         while len(self._models) > MOST_MODELS:
             del self._models[next(iter(self._models))]

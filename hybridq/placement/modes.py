@@ -12,6 +12,7 @@ from hybridq.physical.pipeline import BroadcastBuild, PartitionSource, RangeSour
 from hybridq.placement.choice import Choice, Option, StageMode, choose
 from hybridq.placement.cost import NETWORK_BYTES_PER_S, SMALLEST_CHUNK_ROWS
 from hybridq.placement.predict import StagePrediction
+from hybridq.placement.stage_times import KINDS
 from hybridq.placement.support import unsupported
 from hybridq.report import Fallback, ModePrediction, StageReport
 from hybridq.topology import Kind
@@ -19,11 +20,6 @@ from hybridq.topology import Kind
 Mode = Literal["auto", "cpu", "gpu", "cop"]
 MODES: tuple[Mode, ...] = ("auto", "cpu", "gpu", "cop")
 
-_KINDS: Mapping[StageMode, tuple[Kind, ...]] = {
-    "EXEC_CPU": ("cpu",),
-    "EXEC_GPU": ("gpu",),
-    "EXEC_COP": ("gpu", "cpu"),
-}
 _OTHER: Mapping[tuple[Kind, ...], tuple[Kind, ...]] = {("cpu",): ("gpu",), ("gpu",): ("cpu",), ("gpu", "cpu"): ()}
 _FORCED: Mapping[Mode, StageMode] = {"cpu": "EXEC_CPU", "gpu": "EXEC_GPU", "cop": "EXEC_COP"}
 
@@ -34,8 +30,11 @@ WORTH_MOVING = 0.8
 """A stage leaves the CPU, where its input is or where it is a single chunk, only for this part of the time; and such a
 stage is shared only for this part of the better device's."""
 
-WORTH_MOVING_S = 0.02
+WORTH_MOVING_S = 0.01
 """... and for at least so many seconds."""
+
+WORTH_SHARING_S = 0.01
+"""The same, for sharing such a stage; what sharing is expected to lose where it was asked for has to be more."""
 
 PROBE_TIME = 0.25
 """Part of a stage's time that such a chunk may be expected to take."""
@@ -101,7 +100,7 @@ class Decision:
     @property
     def kinds(self) -> tuple[Kind, ...]:
         """Return the kinds of device that may run the stage's chunks."""
-        return _KINDS[self.mode]
+        return KINDS[self.mode]
 
     def report(self, title: str) -> StageReport:
         """Begin the report of the stage."""
@@ -283,7 +282,7 @@ def _worth_sharing(
             both = options.get("EXEC_COP") or min(
                 alone, key=lambda option: option.seconds, default=Option(0, None, "cpu")
             )
-            margin = max(WORTH_MOVING_S, both.seconds * (1 - WORTH_SPLITTING))
+            margin = max(WORTH_SHARING_S, both.seconds * (1 - WORTH_SPLITTING))
             options["EXEC_COP"] = replace(both, seconds=both.seconds - margin)
         plan.append(_choice(stage, options))
     modes = choose(plan)
@@ -303,9 +302,9 @@ def _all_options(stage: Stage, prediction: StagePrediction) -> dict[StageMode, O
     possible = {kind for kind, _ in SINGLE if unsupported(stage, kind) is None}
     places: dict[StageMode, Kind] = {single: kind for kind, single in SINGLE}
     return {
-        mode: Option(each.seconds, places.get(mode), places.get(mode, each.leaves_at))
+        mode: Option(each.seconds, places.get(mode), places.get(mode, each.leaves_at), each.seen)
         for mode, each in prediction.modes.items()
-        if possible.issuperset(_KINDS[mode])
+        if possible.issuperset(KINDS[mode])
     }
 
 
@@ -319,7 +318,7 @@ def _options(
     seconds = {mode: each.seconds for mode, each in options.items()}
     better = min((seconds[mode] for mode in ("EXEC_CPU", "EXEC_GPU") if mode in seconds), default=0.0)
     small = rule.mode == "EXEC_CPU"
-    limit = min(better * WORTH_MOVING, better - WORTH_MOVING_S) if small else better * WORTH_SPLITTING
+    limit = min(better * WORTH_MOVING, better - WORTH_SHARING_S) if small else better * WORTH_SPLITTING
     if seconds.get("EXEC_COP", 0.0) > limit:
         options.pop("EXEC_COP", None)
     cpu = seconds.get("EXEC_CPU")

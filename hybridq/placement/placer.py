@@ -21,6 +21,7 @@ from hybridq.placement.calibrate import (
 from hybridq.placement.learned import MOST_MODELS, Learned, fingerprint, merging_of
 from hybridq.placement.predict import CostModel, Resources, StagePrediction
 from hybridq.placement.profile import Profile
+from hybridq.placement.stage_times import entry_of, mode_that_ran, stage_seconds
 from hybridq.placement.work import Tables, works
 from hybridq.report import READ_AHEAD, Report, StageReport
 from hybridq.topology import Kind, available_cores
@@ -133,6 +134,7 @@ class Placer:
                 if stage is None:
                     continue
                 pipeline = pipelines[stage.id]
+                self._learn_whole(pipeline, stage, report)
                 ahead = {span.number: span.seconds for span in entry.spans if span.what == READ_AHEAD}
                 kinds = {span.kind for span in entry.spans if span.what == "chunk"}
                 self._runs[pipeline] = 0 if len(kinds) > 1 else self._runs.get(pipeline, 0) + 1
@@ -148,6 +150,13 @@ class Placer:
                     rows = span.rows or _input_rows(stage, report)
                     kind: Kind = "gpu" if span.kind == "gpu" else "cpu"
                     self._learned.observe(pipeline, kind, rows, span.seconds + ahead.get(span.number, 0.0))
+
+    def _learn_whole(self, pipeline: str, stage: Stage, report: Report) -> None:
+        """Learn what the stage took from beginning to end: with what it costs to hand out its chunks and to wait."""
+        entry = entry_of(report, stage.id)
+        mode = mode_that_ran(entry)
+        if mode is not None and all(span.worker in self._seen for span in entry.spans if span.what == "chunk"):
+            self._learned.observe(pipeline, mode, max(float(stage.input_rows), 1.0), stage_seconds(report, stage.id))
 
     def _learn_merge(self, pipeline: str, entry: StageReport) -> None:
         merges = [span for span in entry.spans if span.what == "merge"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hybridq.placement.choice import StageMode
 from hybridq.placement.cost import GPU_MERGE_ROWS, NETWORK_BYTES_PER_S, SMALLEST_CHUNK_ROWS, merging_kind
@@ -23,6 +23,10 @@ from hybridq.topology import Kind
 CONTENTION = 1.25
 """How much the CPU's work slows a GPU's feed: 1 + CONTENTION * share ** 3, share being that of the cores at work on
 chunks of their own. With 6 of 16 cores a GPU's reading took 1.08 times as long, with 12 of 16 1.5 times."""
+
+SHARING_S = 0.02
+"""What it costs that both kinds of device work on a stage, besides a last chunk that is not done when the others are:
+its first chunks wait for a question to the scheduler, and each device some milliseconds between two of its chunks."""
 
 MOST_CORRECTION = 4.0
 """What one kind of device shows of a pipeline corrects the other's prediction by at most this factor."""
@@ -71,6 +75,8 @@ class Prediction:
         CPU slots at work.
     leaves_at : str
         Kind of worker that its output is then on.
+    seen : bool
+        The seconds are what the whole stage has taken in this mode before, fetching what it reads included.
     """
 
     mode: StageMode
@@ -79,6 +85,7 @@ class Prediction:
     chunk_rows: Mapping[Kind, int]
     cpu_slots: int = 0
     leaves_at: Kind = "cpu"
+    seen: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +129,13 @@ class StagePrediction:
     @property
     def basis(self) -> str:
         """Say what the seconds come from."""
+        seen = sum(each.seen for each in self.modes.values())
+        if seen:
+            return "earlier runs" if seen == len(self.modes) else f"earlier runs and {self._ground}"
+        return self._ground
+
+    @property
+    def _ground(self) -> str:
         if self.seconds_per_row and self.trusted == self.seconds_per_row.keys():
             return "earlier chunks"
         other = "calibration" if self.measured else "assumptions"
@@ -177,7 +191,7 @@ class CostModel:
             if both is not None:
                 modes["EXEC_COP"] = both
         return StagePrediction(
-            modes=modes,
+            modes={mode: stage.as_seen(prediction) for mode, prediction in modes.items()},
             trusted=frozenset(kind for kind in kinds if stage.trusted(kind)),
             measured=self._profile.measured,
             seconds_per_row={kind: stage.seconds_per_row(kind) for kind in kinds},
@@ -200,6 +214,7 @@ class _Stage:
         kinds: tuple[Kind, ...] = ("cpu", "gpu")
         self._models = {kind: learned.model(pipeline, kind) for kind in kinds}
         self._merges = {kind: learned.model(merging_of(pipeline), kind) for kind in kinds}
+        self._whole = {mode: learned.model(pipeline, mode) for mode in MODES}
 
     def knows(self, kind: Kind) -> bool:
         return kind in self._profile.devices
@@ -215,6 +230,12 @@ class _Stage:
         if fits is None or least <= fits:
             return None
         return f"its smallest piece of {least:,.0f} rows does not fit the GPU, which takes {fits:,} rows at a time"
+
+    def as_seen(self, prediction: Prediction) -> Prediction:
+        """Return a prediction with the seconds that whole runs of the stage have taken, if there are enough."""
+        model = self._whole[prediction.mode]
+        seen = None if model is None else model.recall(self._work.planned_rows)
+        return prediction if seen is None else replace(prediction, seconds=seen, seen=True)
 
     # --- one chunk -------------------------------------------------------------------------------------------------
 
@@ -331,14 +352,16 @@ class _Stage:
         if self._profile.devices["gpu"].engine == "gpu":
             gpu_busy *= 1 + CONTENTION * min(count / max(self._profile.cores, 1), 1.0) ** 3
         cpu_speed, gpu_speed = count * cpu_rows / cpu_busy, self._slots["gpu"] * gpu_rows / gpu_busy
-        both = self._work.rows / (cpu_speed + gpu_speed)
+        least = min(max(self._work.unit_rows, SMALLEST_CHUNK_ROWS), self._work.rows)
+        last = max(self._one_chunk("cpu", least), self._one_chunk("gpu", least)) / 2
+        pulling = self._work.rows / (cpu_speed + gpu_speed)
         cpu_share = cpu_speed / (cpu_speed + gpu_speed)
         chunks = math.ceil(self._work.rows * cpu_share / cpu_rows) + math.ceil(
             self._work.rows * (1 - cpu_share) / gpu_rows
         )
-        sections = self._scaled(self.sections("gpu", gpu_rows), both / gpu_busy)
+        sections = self._scaled(self.sections("gpu", gpu_rows), pulling / gpu_busy) | {"queue": SHARING_S + last}
         shares: dict[Kind, float] = {"cpu": cpu_share, "gpu": 1 - cpu_share}
-        return self._finished("EXEC_COP", both, chunks, {"cpu": cpu_rows, "gpu": gpu_rows}, sections, shares, count)
+        return self._finished("EXEC_COP", pulling, chunks, {"cpu": cpu_rows, "gpu": gpu_rows}, sections, shares, count)
 
     def _finished(
         self,
@@ -358,7 +381,8 @@ class _Stage:
             Part of the rows that each kind takes.
         """
         once = max(self._work.once(self._profile.devices[each]) for each in shares)
-        queue = self._profile.round_trip_s + max(chunks * self._profile.task_s - working, 0.0)
+        queue = sections.get("queue", 0.0) + self._profile.round_trip_s
+        queue += max(chunks * self._profile.task_s - working, 0.0)
         merge, leaves_at = self._merging(chunks, shares)
         total = working + once + queue + merge
         parts = {**sections, "build": sections["build"] + once, "queue": queue, "merge": merge}

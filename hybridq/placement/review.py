@@ -21,6 +21,7 @@ from hybridq.physical.pipeline import (
     Stage,
     TopKSink,
 )
+from hybridq.placement.stage_times import entry_of, stage_seconds
 from hybridq.report import Report, Span, StageReport
 
 FORCED: Mapping[str, str] = {"cpu": "EXEC_CPU", "gpu": "EXEC_GPU", "cop": "EXEC_COP"}
@@ -248,16 +249,16 @@ def review(runs: Runs) -> PlanReview:
 def _review_stage(runs: Runs, number: int) -> StageReview:
     seconds = {mode: _actual([report for _, report in each], number) for mode, each in runs.forced.items()}
     best = min(seconds, key=lambda mode: seconds[mode])
-    entries = [_entry(report, number) for _, report in runs.auto]
+    entries = [entry_of(report, number) for _, report in runs.auto]
     chosen, _ = Counter(entry.mode for entry in entries).most_common(1)[0]
     name = next(mode for mode, stage_mode in FORCED.items() if stage_mode == chosen)
     lost = seconds[name] - seconds[best]
-    first = _entry(runs.first[1], number)
+    first = entry_of(runs.first[1], number)
     # What a device cannot do ran on the other, whatever was asked for: no prediction of it can be judged.
-    able = [mode for mode, each in runs.forced.items() if _entry(each[0][1], number).mode == FORCED[mode]]
+    able = [mode for mode, each in runs.forced.items() if entry_of(each[0][1], number).mode == FORCED[mode]]
     trained: dict[str, float] = {}
     for mode in able:
-        predicted = [_predicted(_entry(report, number)).get(mode) for report in runs.trained[mode]]
+        predicted = [_predicted(entry_of(report, number)).get(mode) for report in runs.trained[mode]]
         known = [value for value in predicted if value is not None]
         if known:
             trained[mode] = statistics.median(known)
@@ -276,23 +277,8 @@ def _review_stage(runs: Runs, number: int) -> StageReview:
     )
 
 
-def _entry(report: Report, number: int) -> StageReport:
-    return next(entry for entry in report.stages if entry.id == number)
-
-
 def _actual(reports: Sequence[Report], number: int) -> float:
     return statistics.median(stage_seconds(report, number) for report in reports)
-
-
-def stage_seconds(report: Report, number: int) -> float:
-    """Return the seconds of a stage; where it had to wait for devices behind another stage, from its first chunk on."""
-    entry = _entry(report, number)
-    first = min((span.start_s for span in entry.spans if span.what == "chunk"), default=entry.started_s)
-    waited = any(
-        other is not entry and other.started_s < first and other.started_s + other.actual_s > entry.started_s
-        for other in report.stages
-    )
-    return entry.actual_s - (max(first - entry.started_s, 0.0) if waited else 0.0)
 
 
 def _predicted(entry: StageReport) -> dict[str, float]:
@@ -305,7 +291,7 @@ def _review_cop(runs: Runs, seconds: Mapping[str, float], better: float, stages:
     found = CopReview(ideal, ideal / seconds["cop"], better / seconds["cop"])
     reports = [report for _, report in runs.forced["cop"]]
     for stage in sorted(stages, key=lambda each: each.seconds["cop"], reverse=True):
-        idle = [idle_at_end(_entry(report, stage.id).spans) for report in reports]
+        idle = [idle_at_end(entry_of(report, stage.id).spans) for report in reports]
         known = [each for each in idle if each is not None]
         if known:
             cpu, gpu = stage.seconds["cpu"], stage.seconds["gpu"]

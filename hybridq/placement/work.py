@@ -138,6 +138,8 @@ class Work:
         Stages that it reads.
     result_bytes : float
         Of a row of a partial result, where these are brought to one worker; 0: they stay where they are.
+    planned_rows : float
+        Of the tables that it reads: what whole runs of the stage are remembered by.
     """
 
     rows: float
@@ -150,6 +152,7 @@ class Work:
     merges: bool
     inputs: tuple[int, ...]
     result_bytes: float = 0.0
+    planned_rows: float = 1.0
 
     def sections(
         self, device: DeviceProfile, rows: float, resident: AbstractSet[tuple[str, str]] = frozenset()
@@ -218,6 +221,7 @@ class WorkPlanner:
             merges=isinstance(stage.merge, AggregateMerge) or isinstance(sink, SortedRunSink),
             inputs=stage.dependencies,
             result_bytes=0.0 if isinstance(sink, SplitSink) else _width(sink.schema),
+            planned_rows=total,
         )
 
     def _rows_of(self, branch: Stage) -> float:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hybridq.placement.review import Runs, idle_at_end, model_improvement, operator_of, review, stage_seconds, summarize
+from hybridq.placement.review import Runs, idle_at_end, model_improvement, operator_of, review, summarize
+from hybridq.placement.stage_times import stage_seconds
 from hybridq.report import ModePrediction, Report, Span, StageReport
 
 STAGE_MODES = {"cpu": "EXEC_CPU", "gpu": "EXEC_GPU", "cop": "EXEC_COP"}
