@@ -19,7 +19,7 @@ import pyarrow as pa
 from hybridq.dispatch.chunk_states import ChunkState, Part
 from hybridq.dispatch.delivery import Delivering
 from hybridq.dispatch.executor import CancelRequested, Event, Finished, Message, Vanished
-from hybridq.dispatch.memory import check_answer, check_window, range_bytes, rows_that_fit
+from hybridq.dispatch.memory import check_answer, check_window, factor_of, range_bytes, rows_that_fit
 from hybridq.dispatch.pieces import PROBING, PieceList
 from hybridq.dispatch.progress import KindProgress, Progress
 from hybridq.dispatch.recovery import TooLarge, check_broadcast, check_gathered, unneeded
@@ -261,7 +261,7 @@ class Driver(Delivering):
         if any(isinstance(branch.pipeline.source, RangeSource) for branch in run.stage.branches):
             most = range_bytes(self._devices)
             rows = rows if most is None else min(rows, max(int(most / run.bytes_per_row), 1))
-        fitting = rows_that_fit(self._devices, run.bytes_per_row, kind)
+        fitting = rows_that_fit(self._devices, run.bytes_per_row, kind, factor_of(run.stage))
         return rows if fitting is None else min(rows, fitting)
 
     def _submit(self, run: StageRun, chunk: Chunk, kind: Kind, ahead: str = "") -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
@@ -41,6 +42,7 @@ from hybridq.physical.pipeline import (
     Step,
     TableSource,
     TopKSink,
+    WindowStep,
 )
 from hybridq.plan.expressions import Column, NamedExpression
 from hybridq.types import declared, to_arrow_schema
@@ -320,10 +322,19 @@ def _step(engine: Engine, step: Step, frame: Frame, builds: Mapping[int, BuildSi
         from hybridq.merge.aggregate import merge_groups  # not by the client, which imports this module as well
 
         return merge_groups(engine, step.merge, frame)
+    if isinstance(step, WindowStep):
+        return _windowed(engine, frame, step)
     if step.kind == "full":
         raise TypeError("a full join cannot be probed chunk by chunk")
     build = builds[step.build]
     return engine.probe(frame, build, step.kind, step.keys, step.residual, step.output, step.null_aware, step.mark)
+
+
+def _windowed(engine: Engine, frame: Frame, step: WindowStep) -> Frame:
+    compute: Callable[[Frame, Sequence[Any]], Frame] | None = getattr(engine, "window", None)
+    if compute is None:
+        raise TypeError(f"the {engine.name} engine has no window functions")
+    return compute(frame, step.calls)
 
 
 def _reduced(engine: Engine, sink: Sink, frame: Frame) -> Frame:

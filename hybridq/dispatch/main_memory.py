@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from hybridq.engines.account import ADMISSION_SECONDS, DeviceAccount
+from hybridq.engines.account import ADMISSION_SECONDS, DeviceAccount, Watch
 
 BUDGET_SHARE = 0.7
 """Share of a worker's memory limit that chunks, build sides and values may fill: Dask pauses a worker at 0.8."""
@@ -58,6 +58,66 @@ class MainMemory(DeviceAccount):
         peak = _from_status("VmHWM") or resident_bytes()
         _forget_peak()
         return peak
+
+
+class Admission:
+    """A chunk's share of main memory, which can grow once it is known what the chunk has to hold.
+
+    Parameters
+    ----------
+    host : MainMemory
+    factor : float
+        The chunk's peak footprint over the bytes of what it reads, as an estimate.
+    strict : bool
+        It cannot do with less than that estimate says, and what it reads cannot be taken piece by piece.
+    """
+
+    def __init__(self, host: MainMemory, factor: float, strict: bool) -> None:
+        self._host = host
+        self._factor = factor
+        self._strict = strict
+        self._wanted = 0
+        self._stack = contextlib.ExitStack()
+        self._watches: list[Watch] = []
+
+    def __enter__(self) -> Admission:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def peak(self) -> int:
+        """Return the most bytes that the process held while the chunk was admitted."""
+        return max((watch.peak for watch in self._watches), default=0)
+
+    @property
+    def predicted(self) -> int:
+        """Return the bytes that all chunks then running were expected to need."""
+        return max((watch.predicted for watch in self._watches), default=0)
+
+    def admit(self, wanted: int) -> None:
+        """Wait for so many bytes in place of those that the chunk has now.
+
+        Raises
+        ------
+        DeviceOutOfMemory
+            There is no room for a long time.
+        """
+        # What it has is given back first: two that wait for each other's would wait for ever.
+        self._stack.close()
+        self._watches.append(self._stack.enter_context(self._host.admitted(wanted)))
+        self._wanted = wanted
+
+    def grow(self, size: int) -> None:
+        """Wait for what it takes to compute with so many bytes, if that is more than was expected."""
+        if size * self._factor > self._wanted:
+            self.admit(int(size * self._factor))
+
+    def lacking(self, size: int) -> tuple[int, int] | None:
+        """Return the bytes that computing with so many takes, and those that a worker has; ``None``: it has them."""
+        wanted = int(size * self._factor)
+        return (wanted, self._host.memory_limit) if self._strict and wanted > self._host.memory_limit else None
 
 
 def resident_bytes() -> int:

@@ -13,7 +13,7 @@ from hybridq.dispatch.main_memory import MainMemory
 from hybridq.engines.account import DeviceAccount
 from hybridq.errors import DeviceOutOfMemory, ExecutionError, ResultTooLarge
 from hybridq.physical.chunks import Chunk
-from hybridq.physical.pipeline import FinishWindow, Stage
+from hybridq.physical.pipeline import FinishWindow, Stage, WindowStep
 from hybridq.topology import Kind
 
 FOOTPRINT_FACTOR = 3.0
@@ -165,12 +165,12 @@ def compact(table: pa.Table) -> pa.Table:
     return pa.ipc.open_stream(sink.getvalue()).read_all()
 
 
-def footprint(chunk: Chunk) -> int:
+def footprint(chunk: Chunk, factor: float = FOOTPRINT_FACTOR) -> int:
     """Return the bytes of device memory that a chunk is expected to need, besides what is kept from chunk to chunk."""
-    return int(chunk.decoded_bytes * FOOTPRINT_FACTOR)
+    return int(chunk.decoded_bytes * factor)
 
 
-def host_footprint(chunk: Chunk, tables: Iterable[Any], on_device: bool) -> int:
+def host_footprint(chunk: Chunk, tables: Iterable[Any], on_device: bool, factor: float = FOOTPRINT_FACTOR) -> int:
     """Return the bytes of a worker's main memory that a chunk is expected to need.
 
     Parameters
@@ -180,9 +180,21 @@ def host_footprint(chunk: Chunk, tables: Iterable[Any], on_device: bool) -> int:
         What it reads besides files.
     on_device : bool
         A real GPU computes; main memory only holds what files have on its way there.
+    factor : float
+        ``factor_of`` its stage.
     """
     given = sum(int(table.nbytes) for table in tables if isinstance(table, pa.Table))
-    return given + (chunk.bytes if on_device else footprint(chunk))
+    return given + (chunk.bytes if on_device else footprint(chunk, factor))
+
+
+def has_windows(stage: Stage) -> bool:
+    """Tell whether chunks of a stage compute window functions."""
+    return any(isinstance(step, WindowStep) for branch in stage.branches for step in branch.pipeline.steps)
+
+
+def factor_of(stage: Stage) -> float:
+    """Return a chunk's peak footprint over the decoded bytes of what it reads, as an estimate."""
+    return WINDOW_FACTOR if has_windows(stage) else FOOTPRINT_FACTOR
 
 
 def check_chunk(host: MainMemory, chunk: Chunk) -> None:
@@ -221,10 +233,13 @@ def check_build(account: DeviceAccount | None, table: pa.Table) -> None:
         )
 
 
-def rows_that_fit(devices: Iterable[Device], bytes_per_row: float, kind: Kind = "gpu") -> int | None:
+def rows_that_fit(
+    devices: Iterable[Device], bytes_per_row: float, kind: Kind = "gpu", factor: float = FOOTPRINT_FACTOR
+) -> int | None:
     """Return the rows of a chunk whose estimated footprint fits the smallest device of a kind.
 
-    ``None`` where no limit is known. A CPU worker's device is its own main memory.
+    ``None`` where no limit is known. A CPU worker's device is its own main memory. ``factor`` is that of
+    the stage (``factor_of``).
     """
     limits = []
     for device in devices:
@@ -233,4 +248,4 @@ def rows_that_fit(devices: Iterable[Device], bytes_per_row: float, kind: Kind = 
             limits.append(limit / device.threads)
     if not limits or bytes_per_row <= 0:
         return None
-    return max(int(min(limits) * DEVICE_SHARE / (bytes_per_row * FOOTPRINT_FACTOR)), 1)
+    return max(int(min(limits) * DEVICE_SHARE / (bytes_per_row * factor)), 1)

@@ -19,8 +19,9 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
+from hybridq.dispatch.main_memory import Admission
 from hybridq.engines.split import Split, select, split
-from hybridq.errors import ExecutionError, PiecesLost
+from hybridq.errors import DeviceOutOfMemory, ExecutionError, PiecesLost
 from hybridq.physical.chunks import Cut, PieceUnits, RangeUnits
 from hybridq.physical.pipeline import SortedRunSink, SplitSink
 from hybridq.plan.expressions import SortKey
@@ -309,12 +310,18 @@ class PieceReader:
         Gets other workers'.
     lists : mapping of int to PieceList
         By what reads them.
+    room : Admission or None
+        The task's share of main memory, which grows where partitions, or parts of them, are larger than was expected.
     """
 
-    def __init__(self, store: PieceStore, fetch: Fetch, lists: Mapping[int, PieceList]) -> None:
+    def __init__(
+        self, store: PieceStore, fetch: Fetch, lists: Mapping[int, PieceList], room: Admission | None = None
+    ) -> None:
         self._store = store
         self._fetch = fetch
         self._lists = lists
+        self._room = room
+        self._bytes = 0
 
     def read(
         self, reader: int, schema: pa.Schema, keys: Sequence[str], units: PieceUnits, further: Sequence[int] = ()
@@ -337,13 +344,24 @@ class PieceReader:
         ------
         PiecesLost
             Some are not there any more.
+        DeviceOutOfMemory, ExecutionError
+            They take more memory than the worker has; half of the partitions, or parts, might do, or not: they all have
+            the same keys.
         """
         found = [schema.empty_table()]
+        size = 0
         for tables in self._tables(reader, schema, itertools.repeat(units.partitions)):
-            found += [select(table, keys, units.parts, units.part, round_number=1) for table in tables]
+            chosen = [select(table, keys, units.parts, units.part, round_number=1) for table in tables]
+            found += chosen
+            size += sum(table.nbytes for table in chosen)
+            if self._room is not None and (lacking := self._room.lacking(size)) is not None:
+                raise _too_much(found, keys, size, *lacking)
         if further:
             for tables in self._tables(reader, schema, itertools.repeat(further)):
                 found += tables
+        self._bytes += size
+        if self._room is not None:
+            self._room.grow(self._bytes)
         return _together(found)
 
     def read_range(self, schema: pa.Schema, keys: Sequence[SortKey], units: RangeUnits) -> pa.Table:
@@ -406,6 +424,19 @@ class PieceReader:
             if lost:
                 raise PiecesLost(pieces.stage, tuple(lost), next(iter(lost.values())))
             yield from found
+
+
+def _too_much(found: Sequence[pa.Table], keys: Sequence[str], size: int, wanted: int, limit: int) -> Exception:
+    """Return what to say of rows that take more memory than a worker has."""
+    rows = pa.concat_tables([table.select(list(keys)) for table in found])
+    what = f"{size / 2**20:.0f} MiB or more, about {wanted / 2**20:.0f} MiB with what is computed of them"
+    if len(rows.group_by(list(keys)).aggregate([])) > 1:
+        return DeviceOutOfMemory(f"the rows of a partition take {what}", wanted, limit)
+    values = ", ".join(f"{name} = {rows.column(name)[0].as_py()!r}" for name in keys)
+    return ExecutionError(
+        f"window functions need all rows of {values} in one place: {what}, and one worker has {limit / 2**20:.0f} MiB:"
+        " filter or aggregate first, select fewer columns, or start workers with more memory"
+    )
 
 
 def _together(tables: Sequence[pa.Table]) -> pa.Table:

@@ -22,8 +22,16 @@ import pyarrow as pa
 from hybridq.config import HotColumns
 from hybridq.dispatch.exchange import exchange_of_this_worker
 from hybridq.dispatch.execution import Clock, read_source, run_stage
-from hybridq.dispatch.main_memory import MainMemory, main_memory
-from hybridq.dispatch.memory import MERGE_FACTOR, check_chunk, compact, footprint, host_footprint
+from hybridq.dispatch.main_memory import Admission, MainMemory, main_memory
+from hybridq.dispatch.memory import (
+    MERGE_FACTOR,
+    check_chunk,
+    compact,
+    factor_of,
+    footprint,
+    has_windows,
+    host_footprint,
+)
 from hybridq.dispatch.merging import merge_tables
 from hybridq.dispatch.pieces import Fetch, PieceList, PieceReader, PieceStore, cut_run, samples_of, split_pieces
 from hybridq.dispatch.read_ahead import ReadAhead
@@ -197,16 +205,20 @@ def compute_chunk(
         cache.set_limit(task.hot.bytes_within(account.limit))
     asked = start = time.perf_counter()
     clock = Clock()
-    watch, main = Watch(), Watch()
+    watch = Watch()
+    main: Admission | None = None
     saved = 0
     event: dict[str, Any] = {"what": "chunk", "kind": task.kind, "engine": engine.name}
     result: ChunkValue
-    pieces = PieceReader(store, fetch, {each.reader: each for each in task.pieces}) if task.pieces else None
+    lists = {each.reader: each for each in task.pieces}
     try:
         with ExitStack() as admitted:
             if host is not None:
                 check_chunk(host, chunk)
-                main = admitted.enter_context(host.admitted(host_footprint(chunk, tables, engine.name == "gpu")))
+                factor = factor_of(stage)
+                main = admitted.enter_context(Admission(host, factor, has_windows(stage)))
+                main.admit(host_footprint(chunk, tables, engine.name == "gpu", factor))
+            pieces = PieceReader(store, fetch, lists, None if engine.name == "gpu" else main) if lists else None
             if account is not None:
                 watch = admitted.enter_context(account.admitted(footprint(chunk)))
             start = time.perf_counter()
@@ -248,7 +260,8 @@ def compute_chunk(
     event["seconds"] = {**clock.seconds, "total": total}
     event["seconds"]["wait"] = start - asked
     event |= {"peak_bytes": watch.peak, "predicted_bytes": watch.predicted}
-    event |= {"worker_peak_bytes": main.peak, "worker_predicted_bytes": main.predicted}
+    peak, predicted = (0, 0) if main is None else (main.peak, main.predicted)
+    event |= {"worker_peak_bytes": peak, "worker_predicted_bytes": predicted}
     event["cached_bytes"] = cache.nbytes if cache is not None else 0
     return result, event
 

@@ -50,6 +50,7 @@ from hybridq.physical.pipeline import (
     StageSource,
     TableSource,
     TopKSink,
+    WindowStep,
 )
 from hybridq.physical.sharing import SharedStages
 from hybridq.physical.split_aggregates import FEW_GROUPS, partial_bytes, split_by_groups, split_by_values
@@ -288,9 +289,8 @@ class Closing:
             stage = self.close(OpenMerge(source.fragment, sink, merge, schema, rows, rows * width), schema)
             return PartitionSource(stage, schema, source.keys, whole=True, id=groups.id)
         schema = fragments.restrict(source.fragment.schema, needed | frozenset(source.keys))
-        return PartitionSource(
-            self._close_split(source.fragment, schema, source.keys, source.partitions), schema, source.keys
-        )
+        stage = self._close_split(source.fragment, schema, source.keys, source.partitions)
+        return PartitionSource(stage, schema, source.keys, whole=source.whole, id=source.windows)
 
     def _close_split(
         self, fragment: Fragment, schema: Schema, keys: tuple[str, ...], partitions: int, witness: str | None = None
@@ -335,6 +335,8 @@ def _input_words(branch: Branch) -> list[str]:
             words.append("filter")
         elif isinstance(step, GroupStep):
             words.append(f"merge groups by {', '.join(step.merge.groups)} (partitioned)")
+        elif isinstance(step, WindowStep):
+            words.append("window (partitioned)")
         elif isinstance(step, ProbeStep):
             build = by_id[step.build]
             if isinstance(build, BroadcastBuild):

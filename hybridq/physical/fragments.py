@@ -19,9 +19,11 @@ from hybridq.physical.pipeline import (
     Source,
     Step,
     TableSource,
+    WindowStep,
 )
 from hybridq.plan.expressions import Cast, Column, Expression, NamedExpression, SortKey, columns_of
 from hybridq.plan.nodes import Aggregate
+from hybridq.plan.windows import columns_of_window
 from hybridq.types import Field, Schema, is_integer
 
 
@@ -38,17 +40,25 @@ class PendingSplit:
     partitions : int
     groups : PendingGroups or None
         The rows are aggregated before they are split.
+    windows : int
+        Identifies the window functions that need all rows of equal keys in one chunk; -1: there are none.
     """
 
     fragment: OpenPipeline | OpenUnion
     keys: tuple[str, ...]
     partitions: int
     groups: PendingGroups | None = None
+    windows: int = -1
 
     @property
     def rows(self) -> float:
         """Return the estimated rows that are split."""
         return self.fragment.rows if self.groups is None else min(self.groups.rows, self.fragment.rows)
+
+    @property
+    def whole(self) -> bool:
+        """Tell whether all rows of equal keys are in one chunk."""
+        return self.groups is not None or self.windows >= 0
 
 
 @dataclass(slots=True, eq=False)
@@ -315,6 +325,12 @@ def prune_steps(
             needed = frozenset().union(*(columns_of(item.expression) for item in expressions))
             if not all(isinstance(e.expression, Column) and e.expression.name == e.name for e in expressions):
                 kept.append(ProjectStep(expressions))
+        elif isinstance(step, WindowStep):
+            calls = tuple(call for call in step.calls if call.name in needed)
+            if calls:
+                kept.append(WindowStep(calls))
+            needed -= frozenset(call.name for call in step.calls)
+            needed = needed.union(*map(columns_of_window, calls))
         elif isinstance(step, GroupStep):
             final = tuple(item for item in step.merge.final if item.name in needed)
             kept.append(GroupStep(replace(step.merge, final=final)))

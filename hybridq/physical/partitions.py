@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from hybridq.config import Config
 from hybridq.physical.chunks import Chunk, PieceUnits
-from hybridq.physical.pipeline import GroupStep, PartitionedBuild, PartitionSource, Stage
+from hybridq.physical.pipeline import GroupStep, PartitionedBuild, PartitionSource, Stage, WindowStep
 
 Counts = npt.NDArray[np.int64]
 
@@ -21,6 +21,9 @@ MOST_PARTITIONS = 1024
 
 LEAST_PARTITIONS = 16
 """Partitions of a split at least: estimates may be far too low, and small partitions are read several at a time."""
+
+WINDOW_SIZE = 2
+"""Window functions take so many times the memory that other operators take: their partitions are smaller."""
 
 MOST_PARTS = 1 << 12
 """Parts that a partition is cut into at most."""
@@ -104,6 +107,8 @@ class PartitionChunks:
             raise TypeError("the stage reads no partitions")
         self._config = config
         self._grouping = source.whole
+        windows = any(isinstance(step, WindowStep) for step in stage.pipeline.steps)
+        self._most = config.partition_bytes // (WINDOW_SIZE if windows else 1)
         self._probe = sorted(splits[source.stage], key=lambda each: each.order)
         builds = [build.stage for build in stage.builds if isinstance(build, PartitionedBuild)]
         rows, size = _totals(self._probe)
@@ -152,7 +157,7 @@ class PartitionChunks:
         while self._items and (other := self._items[place]).whole and item.whole:
             units, more = item.units, other.units
             together = item.size + other.size
-            if units.rows + more.rows > rows or together > self._config.partition_bytes:
+            if units.rows + more.rows > rows or together > self._most:
                 break
             del self._items[place]
             both = replace(
@@ -183,12 +188,12 @@ class PartitionChunks:
 
     def _cut(self, item: _Item) -> list[_Item]:
         """Cut a partition until its parts fit."""
-        most = self._config.partition_bytes
+        most = self._most
         if item.build_bytes > most or (self._grouping and item.units.bytes > most):
             halves = self._by_another_round(item)
         elif self._grouping:
             halves = None
-        elif item.units.bytes > max(2 * self._config.partition_bytes, item.build_bytes) or (
+        elif item.units.bytes > max(2 * most, item.build_bytes) or (
             item.units.rows > self._config.cpu_chunk_rows and item.units.bytes > item.build_bytes
         ):
             halves = self._by_chunks(item)

@@ -59,9 +59,9 @@ class PartitionSource:
     schema : Schema
     keys : tuple of str
     whole : bool
-        All rows with equal keys have to be in one chunk, since they are grouped there.
+        All rows with equal keys have to be in one chunk, since they are grouped there, or seen by window functions.
     id : int
-        Identifies the aggregate that is split; -1: it is a join.
+        Identifies the aggregate, or the windows, that are split; -1: it is a join.
     """
 
     stage: int
@@ -154,7 +154,17 @@ class GroupStep:
     merge: AggregateMerge
 
 
-Step = FilterStep | ProjectStep | ProbeStep | GroupStep
+@dataclass(frozen=True, slots=True)
+class WindowStep:
+    """Compute window functions whose partitions no other chunk has rows of, as new columns; aggregates in partial form.
+
+    The rows that flow by were split by expressions that every call is partitioned by.
+    """
+
+    calls: tuple[WindowCall, ...]
+
+
+Step = FilterStep | ProjectStep | ProbeStep | GroupStep | WindowStep
 
 # --- sinks ---------------------------------------------------------------------------------------------------------
 
@@ -543,7 +553,7 @@ class Stage:
 
     @property
     def split_parts(self) -> frozenset[int]:
-        """Return the ids of the joins, aggregates and sorts for which this stage reads what was split."""
+        """Return the ids of the joins, aggregates, windows and sorts for which this stage reads what was split."""
         found = {build.id for branch in self.branches for build in branch.builds if isinstance(build, PartitionedBuild)}
         sources = (branch.pipeline.source for branch in self.branches)
         return frozenset(found | {source.id for source in sources if isinstance(source, PartitionSource | RangeSource)})

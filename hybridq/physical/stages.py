@@ -46,7 +46,7 @@ from hybridq.physical.pipeline import (
 )
 from hybridq.physical.ranges import blocks_for
 from hybridq.physical.units import KeyRanges, alignment_overhead
-from hybridq.physical.windows import decompose_windows
+from hybridq.physical.windows import by_split_keys, decompose_windows, split_by_partition, united
 from hybridq.plan import nodes
 from hybridq.plan.expressions import Column, Expression, Literal, NamedExpression
 from hybridq.plan.selectivity import value_width
@@ -238,15 +238,37 @@ class _Planner(Closing):
 
     @lower.register
     def _(self, node: nodes.Window) -> Fragment:
+        output, (rows, size) = node.schema, self._estimate(node)
+        node = united(node)
         fragment = self._settled(self.lower(node.input))
-        rows, size = self._estimate(node)
-        if not isinstance(fragment, OpenMerge):
-            schema = node.input.schema
-            fragment = OpenMerge(fragment, CollectSink(schema), ConcatenateMerge(schema), schema, rows, size)
-        partial, final = decompose_windows(node.calls)
-        fragment.finish += [FinishWindow(partial), ProjectStep(fragments.identity(node.input.schema) + final)]
-        fragment.schema, fragment.rows, fragment.bytes = node.schema, rows, size
+        identifier = next(self._ids)
+        groups = by_split_keys(node.calls)
+        splittable = any(keys for keys, _ in groups)
+        left = node.calls
+        if splittable and not self._may_be_gathered(fragment, identifier):
+            for keys, calls in groups:
+                if keys:
+                    fragment = split_by_partition(self._as_input(fragment), keys, calls, identifier, self._config)
+            left = tuple(call for keys, calls in groups if not keys for call in calls)
+        if left:
+            schema = fragment.schema
+            if not isinstance(fragment, OpenMerge):
+                gathers = identifier if splittable and left == node.calls else None
+                merge, sink = ConcatenateMerge(schema), CollectSink(schema)
+                fragment = OpenMerge(fragment, sink, merge, schema, rows, size, gathers=gathers)
+            partial, final = decompose_windows(left)
+            made = {item.name: item for item in (*fragments.identity(schema), *final)}
+            ordered = tuple(made[field.name] for field in output)
+            fragment.finish += [FinishWindow(partial), ProjectStep(ordered)]
+        fragment.schema, fragment.rows, fragment.bytes = output, rows, size
         return fragment
+
+    def _may_be_gathered(self, fragment: Fragment, identifier: int) -> bool:
+        """Tell whether all rows of a fragment may be in one place, which those of a merge are."""
+        if not isinstance(fragment, OpenMerge):
+            return self._may_meet(fragment, identifier, fragment.bytes)
+        limit = self._config.gather_limit_bytes
+        return limit > 0 and identifier not in self._partitioned and fragment.bytes <= limit
 
     def _step(self, fragment: Fragment, step: FilterStep | ProjectStep, node: nodes.Node) -> Fragment:
         fragments.append(fragment, step)

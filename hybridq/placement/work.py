@@ -29,6 +29,7 @@ from hybridq.physical.pipeline import (
     Stage,
     StageSource,
     TableSource,
+    WindowStep,
 )
 from hybridq.placement.profile import REPEATING, DeviceProfile
 from hybridq.plan import nodes
@@ -265,6 +266,9 @@ class WorkPlanner:
             elif isinstance(step, GroupStep):
                 weight = max(len(step.merge.aggregates), 1)
                 items.append(Item("compute", "aggregate_many", share, weight=weight))
+            elif isinstance(step, WindowStep):
+                keys = sum(len(call.partition) + len(call.order) for call in step.calls)
+                items.append(Item("compute", "sort", share, weight=max(keys, 1)))
             else:
                 build = builds[step.build]
                 kept = self._build(stage, build, share, items)

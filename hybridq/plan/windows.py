@@ -8,7 +8,7 @@ from typing import Literal as OneOf
 
 import pyarrow as pa
 
-from hybridq.plan.expressions import AggregateCall, Expression, SortKey
+from hybridq.plan.expressions import AggregateCall, Expression, SortKey, columns_of, columns_of_call
 
 RANKS = frozenset({"row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile"})
 SHIFTS = frozenset({"lag", "lead"})
@@ -148,3 +148,10 @@ class WindowCall:
     def __str__(self) -> str:
         text = self.text
         return text if text == self.name else f"{text} AS {self.name}"
+
+
+def columns_of_window(call: WindowCall) -> frozenset[str]:
+    """Return the names of the columns that a window function reads."""
+    expressions = (*call.arguments, *call.partition, *(key.expression for key in call.order))
+    aggregate = frozenset() if call.aggregate is None else columns_of_call(call.aggregate)
+    return aggregate.union(*map(columns_of, expressions))

@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from hybridq.dispatch.main_memory import Admission, MainMemory
 from hybridq.dispatch.pieces import PieceList, PieceReader, PieceStore, entry_name, split_pieces, table_of
 from hybridq.engines.split import split
-from hybridq.errors import ExecutionError, PiecesLost
+from hybridq.errors import DeviceOutOfMemory, ExecutionError, PiecesLost
 from hybridq.physical.chunks import PieceUnits
 from hybridq.physical.pipeline import SplitSink
 from hybridq.types import Field
@@ -37,8 +38,8 @@ def in_order(table):
     return table.sort_by([("s", "ascending"), ("d", "ascending")])
 
 
-def reader(store, fetch=nobody, entries=(("cpu", 0, 0, 0),)):
-    return PieceReader(store, fetch, {-1: PieceList(-1, 0, "q-0-0", ("tcp://there", "tcp://here"), entries)})
+def reader(store, fetch=nobody, entries=(("cpu", 0, 0, 0),), room=None):
+    return PieceReader(store, fetch, {-1: PieceList(-1, 0, "q-0-0", ("tcp://there", "tcp://here"), entries)}, room)
 
 
 @BUDGETS
@@ -176,3 +177,32 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     with pytest.raises(ExecutionError, match=r"cannot write \d+ bytes.*hybridq-split-.*--local-directory"):
         store.put("another", split_pieces(TABLE, SINK), 1)
     assert "another" not in store
+
+
+def test_rows_that_outgrow_a_worker_are_halved_or_named(tmp_path):
+    """Window functions need all rows of a key in one place: of several keys some can go elsewhere, one cannot."""
+    store = PieceStore(tmp_path)
+    table = pa.table({"k": pa.array([1] * 900 + list(range(100)), pa.int64()), "v": range(1000)})
+    sink = SplitSink(("k",), 4, tuple(Field(field.name, field.type) for field in table.schema))
+    (found,) = split_pieces(table, sink)
+    store.put(NAME, [found])
+    number = int(np.argmax(np.diff(found.starts)))
+    part = next(
+        part
+        for part in range(64)
+        if 1 in reader(store).read(-1, table.schema, ["k"], PieceUnits((number,), part, 64)).column("k").to_pylist()
+    )
+    host = MainMemory(50_000)
+    with Admission(host, 7, strict=True) as room:
+        room.admit(1)
+        with pytest.raises(DeviceOutOfMemory, match="of a partition take"):
+            reader(store, room=room).read(-1, table.schema, ["k"], PieceUnits((number,)))
+        with pytest.raises(ExecutionError, match=r"all rows of k = 1 in one place: .*more memory"):
+            reader(store, room=room).read(-1, table.schema, ["k"], PieceUnits((number,), part, 64))
+        assert host.promised == 1
+    with Admission(host, 7, strict=False) as room:
+        room.admit(1)
+        read = reader(store, room=room).read(-1, table.schema, ["k"], PieceUnits((number,)))
+        assert host.promised == 7 * read.nbytes
+        assert room.predicted == host.promised
+    assert host.promised == 0

@@ -21,9 +21,15 @@ from hybridq.types import Field
 MODES = ("cpu", "gpu", "cop")
 
 
-@pytest.fixture(scope="module")
-def session():
-    with connect_in_process(chunk_units=1) as opened:
+OPTIONS = {
+    "in one place": {"chunk_units": 1},
+    "split": {"chunk_units": 4, "gather_limit_bytes": 0},
+}
+
+
+@pytest.fixture(scope="module", params=OPTIONS)
+def session(request):
+    with connect_in_process(**OPTIONS[request.param]) as opened:
         yield opened
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from hybridq.plan.expressions import AggregateCall, Expression
 from hybridq.types import is_decimal, is_floating, is_integer, is_string
 
-OPERATORS_LACKING: Mapping[str, str] = {}
+OPERATORS_LACKING: Mapping[str, str] = {"WindowStep": "the GPU engine has no window functions"}
 """What the GPU engine lacks of steps and sinks (by the names of their classes) and of joins (by their kinds), each with
 the reason that reports give."""
 
