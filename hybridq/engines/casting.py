@@ -19,6 +19,7 @@ from hybridq.engines.column import (
     UTC,
     Column,
     Mask,
+    arrow_validity,
     combine_valid,
     from_arrow,
     null_column,
@@ -36,6 +37,7 @@ from hybridq.engines.decimals import (
     scale_of,
     to_integers,
 )
+from hybridq.engines.grouped import list_lengths, lists_of
 from hybridq.errors import CastFailed, NumericOverflow, Unsupported
 from hybridq.plan.expressions import Cast
 
@@ -63,6 +65,8 @@ def cast(expression: Cast, operand: Column) -> Column:
 
 def _convert(expression: Cast, operand: Column) -> Column:
     source, target = operand.type, expression.type
+    if pa.types.is_list(source):
+        return _of_elements(expression, operand)
     if types.is_string(source):
         return _from_string(expression, operand)
     if pa.types.is_binary(source) and types.is_string(target):
@@ -80,6 +84,16 @@ def _convert(expression: Cast, operand: Column) -> Column:
     if types.is_integer(target) and not pa.types.is_temporal(source):
         return _to_integer(expression, operand)
     return _through_arrow(expression, operand)
+
+
+def _of_elements(expression: Cast, operand: Column) -> Column:
+    """Convert the elements of lists."""
+    array = to_arrow(operand)
+    elements = cast(
+        Cast(expression.type.value_type, expression.operand, expression.null_on_failure), from_arrow(array.flatten())
+    )
+    items = to_arrow(elements).cast(expression.type.value_type)
+    return lists_of(items, list_lengths(array), expression.type, arrow_validity(array))
 
 
 def _failed(expression: Cast, value: object) -> CastFailed:

@@ -20,11 +20,14 @@ from hybridq.engines import (
     casting,
     comparison,
     intervals,
+    list_building,
     list_functions,
     mathematics,
     regular_expressions,
     temporal,
     text,
+    text_codes,
+    text_distance,
     text_functions,
 )
 from hybridq.engines.column import (
@@ -48,16 +51,24 @@ KERNELS: Mapping[str, Kernel] = {
     **comparison.KERNELS,
     **text.KERNELS,
     **text_functions.KERNELS,
+    **text_codes.KERNELS,
+    **text_distance.KERNELS,
     **regular_expressions.KERNELS,
     **mathematics.KERNELS,
     **temporal.KERNELS,
     **intervals.KERNELS,
     **calendar.KERNELS,
     **list_functions.KERNELS,
+    **list_building.KERNELS,
     **FINAL_VALUES,
 }
 
-_TAKES_NULL = comparison.NULL_TESTS | {"concat", "concat_ws", "greatest", "least"}
+_TAKES_NULL = (
+    comparison.NULL_TESTS
+    | {"concat", "concat_ws", "greatest", "least"}
+    | list_functions.TAKES_NULL
+    | list_building.TAKES_NULL
+)
 """Functions that may give another value than NULL for a NULL among their arguments."""
 
 _LAZY = frozenset({"and", "or", "coalesce"})

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hybridq.engines.column import Column, Indices, Values
+from hybridq.engines.column import Column, Indices
 from hybridq.engines.evaluate import evaluate_frame
 from hybridq.engines.frame import CpuFrame
-from hybridq.engines.grouping import float_bits
-from hybridq.engines.lists import ranked
+from hybridq.engines.ranks import ascending
 from hybridq.plan.expressions import SortKey
 
 BITS = 63
@@ -57,28 +56,6 @@ def _ordered(column: Column, key: SortKey) -> list[OrderedKey]:
         return [OrderedKey(shifted, 0, high - low + 2)]
     nulls = (valid if key.nulls_first else ~valid).astype(np.int64)
     return [OrderedKey(nulls, 0, 1), OrderedKey(np.where(valid, values, 0), min(low, 0), max(high, 0))]
-
-
-def ascending(column: Column) -> tuple[Indices, int, int]:
-    """Return integers in the order of a column's values, and their range."""
-    if column.array is not None or column.dictionary is not None:
-        ranks, distinct = ranked(column)
-        return ranks, 0, max(len(distinct) - 1, 0)
-    values = column.numbers
-    if values.dtype.kind == "f":
-        bits = float_bits(values)
-        # Negative floats order backwards by their bits.
-        ordered = np.where(bits < 0, bits ^ np.int64(2**63 - 1), bits)
-        return ordered, *_range(ordered)
-    if values.dtype == np.uint64:
-        ordered = (values ^ np.uint64(2**63)).view(np.int64)
-        return ordered, *_range(ordered)
-    low, high = column.interval()
-    return values.astype(np.int64), low, high
-
-
-def _range(values: Values) -> tuple[int, int]:
-    return (int(values.min()), int(values.max())) if len(values) else (0, 0)
 
 
 def combined(keys: Sequence[OrderedKey]) -> tuple[list[Indices], list[int]]:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,6 +21,9 @@ from hybridq.engines.decimals import as_constant
 from hybridq.engines.text import any_null, text_result
 from hybridq.errors import ExecutionError, Unsupported
 from hybridq.plan.expressions import Call
+
+_GROUP = re.compile(r"\\Q.*?(?:\\E|\Z)|\\.|\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\]|\((?!\?)|\(\?P?<\w+>", re.DOTALL)
+"""What may hold a parenthesis that begins no group, and the beginnings of groups that are captured."""
 
 _REFERENCE = re.compile(r"\\(.?)", re.DOTALL)
 
@@ -87,6 +91,50 @@ def _replace(call: Call, arguments: list[Column]) -> Column:
     return text_result(_run(call, arguments, replaced), arguments, call.type)
 
 
+def named_groups(pattern: str) -> tuple[str, int]:
+    r"""Return a pattern whose captured groups have the names g1, g2 and so on, and how many there are.
+
+    >>> named_groups(r"(a)(?:b)\\([(]")
+    ('(?P<g1>a)(?:b)\\\\([(]', 1)
+    """
+    count = 0
+
+    def named(match: re.Match[str]) -> str:
+        nonlocal count
+        if not match[0].startswith("("):
+            return match[0]
+        count += 1
+        return f"(?P<g{count}>"
+
+    changed = _GROUP.sub(named, pattern)
+    return changed, count
+
+
+def _groups(call: Call, arguments: list[Column]) -> Column:
+    """Return what the groups of the first match matched, or all of it where there are none; NULL: no match."""
+    if any_null(arguments):
+        return constant(call.type, None)
+
+    def found(array: pa.Array, rest: list[str]) -> pa.Array:
+        pattern, count = named_groups(rest[0])
+        pattern = _pattern(call, pattern if count else f"(?P<g1>{pattern})")
+        texts, spans = (find(array, pattern=pattern) for find in (pc.extract_regex, pc.extract_regex_span))
+        count = max(count, 1)
+        # A group that took no part has no span, and an empty text.
+        parts = [
+            pc.if_else(spans.field(group).is_valid(), texts.field(group), pa.scalar(None, array.type))
+            for group in range(count)
+        ]
+        rows = len(array)
+        order = (np.arange(count) * rows + np.arange(rows)[:, None]).ravel()
+        items = pa.concat_arrays(parts).take(pa.array(order)).cast(pa.string())
+        offsets = pa.array(np.arange(rows + 1, dtype=np.int32) * count)
+        return pa.ListArray.from_arrays(offsets, items, mask=pc.invert(texts.is_valid()))
+
+    found_column = from_arrow(_run(call, arguments, found))
+    return as_constant(found_column) if all(argument.constant for argument in arguments) else found_column
+
+
 KERNELS: Mapping[str, Callable[[Call, list[Column]], Column]] = {
-    "regexp_like": _matches, "regexp_replace": _replace, "regexp_count": _count,
+    "regexp_like": _matches, "regexp_replace": _replace, "regexp_count": _count, "regexp_match": _groups,
 }  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -271,6 +270,24 @@ def _hexadecimal(number: int) -> str:
     return f"{number % 2**64:x}"
 
 
+def _place_in_set(text: str, listed: str) -> int:
+    """Return which part of a text with commas a text is, from 1 on; 0: none."""
+    parts = listed.split(",") if listed else []
+    return parts.index(text) + 1 if text in parts else 0
+
+
+def _up_to(text: str, separator: str, count: int) -> str:
+    """Return a text up to the separator of that number, or what is after it, counted from the end.
+
+    >>> _up_to("a.b.c", ".", 2), _up_to("a.b.c", ".", -2), _up_to("a.b.c", ".", 9), _up_to("abc", "", 1)
+    ('a.b', 'b.c', 'a.b.c', '')
+    """
+    if not separator or not count:
+        return ""
+    parts = text.split(separator)
+    return separator.join(parts[:count] if count > 0 else parts[count:])
+
+
 def _search(call: Call, arguments: list[Column]) -> Column:
     """CONTAINS and ENDS_WITH."""
     if any_null(arguments):
@@ -290,5 +307,5 @@ KERNELS: Mapping[str, Kernel] = {
     "initcap": _python(_capitals), "concat_ws": _concat_separated,
     "octet_length": _bytes, "bit_length": _bytes, "contains": _search, "ends_with": _search,
     "ascii": _python(lambda text: ord(text[0]) if text else 0), "chr": _python(_character),
-    "to_hex": _python(_hexadecimal), "md5": _python(lambda text: hashlib.md5(text.encode()).hexdigest()),
+    "to_hex": _python(_hexadecimal), "find_in_set": _python(_place_in_set), "substr_index": _python(_up_to),
 }  # fmt: skip

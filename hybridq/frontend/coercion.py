@@ -33,6 +33,8 @@ def is_convertible(source: pa.DataType, target: pa.DataType) -> bool:
     """
     if source == target or pa.types.is_null(source):
         return True
+    if pa.types.is_list(source) and pa.types.is_list(target):
+        return is_convertible(source.value_type, target.value_type)
     if is_nested(source) or is_nested(target):
         return False
     if is_string(source):

@@ -155,6 +155,10 @@ def _substrait(text: str, tables: Mapping[str, Schema], push_filters: bool = Tru
         context.register_record_batches(_quoted(name), [[pa.RecordBatch.from_pylist([], schema=planned)]])
     # It computes constants in its own way: integers wrap, quotients are cut off. ``constant_folding`` does it instead.
     context.remove_optimizer_rule("simplify_expressions")
+    if "sign" in words:
+        # DataFusion has it as signum alone. It only plans the call.
+        number = pa.float64()
+        context.register_udf(datafusion.udf(lambda array: array, [number], number, "immutable", name="sign"))
     if not push_filters:
         context.remove_optimizer_rule("push_down_filter")
     if has_multisets(text):

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from hybridq.errors import HybridqError, PlanFormatError, Unsupported
 from hybridq.frontend.coercion import common_type_of, is_convertible, membership
+from hybridq.frontend.list_forms import is_of_lists
 from hybridq.frontend.substrait_functions import OF_THE_MOMENT, moment_value, special_form
 from hybridq.frontend.substrait_subqueries import Subqueries
 from hybridq.frontend.substrait_values import arrow_type, constant, literal
@@ -32,8 +33,8 @@ _PLAIN_NAMES = {
     "multi_or_list": "membership of several values at once",
     "nested": "nested values (struct, list, map)",
 }
-_OF_NESTED = frozenset({"is_null", "is_not_null", "array_length", "cardinality", "array_element", "array_has"})
-"""Functions that take lists and structs."""
+_OF_NESTED = frozenset({"is_null", "is_not_null", "coalesce"})
+"""Functions that take lists and structs as they take other values."""
 _GAIN_A_DIGIT = frozenset({"round", "ceil", "floor"})
 """Functions whose decimal results DataFusion declares one digit too short."""
 _DATE_PART_ALIASES = {"day_of_year": "doy", "iso_week": "week"}
@@ -146,7 +147,8 @@ class ExpressionTranslator:
             return moment_value(substrait_name, self.moment)
         if substrait_name == "arrow_cast" and arguments:
             return _converted(arguments[0], arrow_type(message.output_type), returns_null=False)
-        if any(map(is_nested, (argument.type for argument in arguments))) and substrait_name not in _OF_NESTED:
+        nested = any(map(is_nested, (argument.type for argument in arguments)))
+        if nested and not is_of_lists(substrait_name) and substrait_name not in _OF_NESTED:
             raise Unsupported(f"the function {substrait_name} of lists or structs is not supported")
         if (special := special_form(substrait_name, arguments)) is not None:
             return special

@@ -10,10 +10,11 @@ from datetime import datetime
 import pyarrow as pa
 
 from hybridq.errors import Unsupported
-from hybridq.frontend.coercion import common_type_of
+from hybridq.frontend.coercion import cast_to, common_type_of
+from hybridq.frontend.list_forms import call_of, list_form
 from hybridq.plan.expressions import Call, Case, Cast, Expression, Literal
-from hybridq.plan.functions import TIME_FORMATS, TRUNCATIONS, result_type
-from hybridq.types import is_interval, is_string, is_time
+from hybridq.plan.functions import TIME_FORMATS, TRUNCATIONS
+from hybridq.types import is_integer, is_interval, is_string, is_time
 
 REGULAR_EXPRESSIONS: Mapping[str, tuple[bool, str]] = {
     "regex_match": (True, ""), "regex_not_match": (False, ""),
@@ -21,7 +22,7 @@ REGULAR_EXPRESSIONS: Mapping[str, tuple[bool, str]] = {
 }  # fmt: skip
 """DataFusion's names of ``~`` and its kin: whether a match makes them true, and flags."""
 
-_WITH_FLAGS = {"regexp_like": 2, "regexp_replace": 3, "regexp_count": 2}
+_WITH_FLAGS = {"regexp_like": 2, "regexp_replace": 3, "regexp_count": 2, "regexp_match": 2}
 """Functions of regular expressions, and how many arguments come before the flags."""
 
 _FLAGS = frozenset("cigs")
@@ -57,10 +58,8 @@ def special_form(name: str, arguments: Sequence[Expression]) -> Expression | Non
         return Literal(pa.float64(), math.pi)
     if name == "nullif" and len(arguments) == 2:
         return _null_if(*arguments)
-    if name == "to_date" and len(arguments) == 1:
-        return _parsed(name, arguments[0], pa.date32())
-    if name == "to_timestamp" and len(arguments) == 1:
-        return _parsed(name, arguments[0], pa.timestamp("ns", "UTC"))
+    if name in TIMES_OF:
+        return _moment_of(name, arguments)
     if name in ("to_char", "date_format") and len(arguments) == 2:
         return _formatted(*arguments)
     if name == "to_unixtime" and len(arguments) == 1 and is_time(arguments[0].type):
@@ -69,37 +68,84 @@ def special_form(name: str, arguments: Sequence[Expression]) -> Expression | Non
         return Call(pa.bool_(), "equal", (arguments[0], Cast(arguments[0].type, Literal(pa.int64(), 0))))
     if name == "nanvl" and len(arguments) == 2:
         value, other = common_type_of(arguments, name)
-        return Case(value.type, ((_call("is_nan", [value]), other),), value)
+        return Case(value.type, ((call_of("is_nan", [value]), other),), value)
     if name in ("nvl", "ifnull") and len(arguments) == 2:
-        return _call("coalesce", common_type_of(arguments, name))
+        return call_of("coalesce", common_type_of(arguments, name))
     if name == "nvl2" and len(arguments) == 3:
         test, *values = arguments
         chosen, other = common_type_of(values, name)
         return Case(chosen.type, ((Call(pa.bool_(), "is_not_null", (test,)), chosen),), other)
     if name in REGULAR_EXPRESSIONS and len(arguments) == 2:
         wanted, flags = REGULAR_EXPRESSIONS[name]
-        match = _call("regexp_like", arguments, tuple(flags))
+        match = call_of("regexp_like", arguments, tuple(flags))
         return match if wanted else Call(pa.bool_(), "not", (match,))
     if name in _WITH_FLAGS:
         return _regular_expression(name, arguments)
     if name == "date_trunc" and len(arguments) == 2:
         return _truncation(*arguments)
     if name in ("greatest", "least"):
-        return _call(name, common_type_of(arguments, name))
+        return call_of(name, common_type_of(arguments, name))
     if name in ("add", "subtract") and len(arguments) == 2:
         return _of_times(name, *arguments)
-    return None
+    if name == "overlay" and len(arguments) in (3, 4):
+        return _overlaid(*arguments)
+    if name in ("encode", "decode") and len(arguments) == 2:
+        return _coded(name, *arguments)
+    if name == "digest" and len(arguments) == 2:
+        return _digest(*arguments)
+    return list_form(name, arguments)
 
 
-def _call(name: str, arguments: Sequence[Expression], options: tuple[str, ...] = ()) -> Call:
-    data_type = result_type(name, tuple(argument.type for argument in arguments))
-    return Call(data_type, name, tuple(arguments), options)
+def _overlaid(text: Expression, part: Expression, start: Expression, length: Expression | None = None) -> Expression:
+    """Return a text with a part put in the place of another, which is as long unless ``length`` says otherwise."""
+    length = cast_to(call_of("length", [part]) if length is None else length, pa.int64())
+    start = cast_to(start, pa.int64())
+    one = Literal(pa.int64(), 1)
+    before = call_of("substring", [text, one, call_of("subtract", [start, one])])
+    return call_of("concat", [before, part, call_of("substring", [text, call_of("add", [start, length])])])
 
 
-def _parsed(name: str, value: Expression, data_type: pa.DataType) -> Expression:
-    if not is_string(value.type):
-        raise Unsupported(f"{name} of a {value.type} is not supported: texts are")
-    return Cast(data_type, value)
+def _coded(name: str, value: Expression, form: Expression) -> Expression:
+    written = form.value.lower() if isinstance(form, Literal) and isinstance(form.value, str) else None
+    forms = {"hex": "hex", "base64": "base64", "base64pad": "base64"}
+    if written not in forms:
+        raise Unsupported(f"{name} in another form than the constants 'hex' and 'base64' is not supported")
+    return call_of(name, [value], (forms[written],))
+
+
+def _digest(value: Expression, name: Expression) -> Expression:
+    known = ("md5", "sha224", "sha256", "sha384", "sha512")
+    if not isinstance(name, Literal) or name.value not in known:
+        raise Unsupported(f"digest of another kind than the constants {', '.join(known)} is not supported")
+    if name.value == "md5":
+        return call_of("decode", [call_of("md5", [value])], ("hex",))
+    return call_of(name.value, [value])
+
+
+TIMES_OF: Mapping[str, tuple[pa.DataType, str]] = {
+    "to_date": (pa.date32(), ""),
+    "to_timestamp": (pa.timestamp("ns", "UTC"), "s"),
+    "to_timestamp_seconds": (pa.timestamp("s", "UTC"), "s"),
+    "to_timestamp_millis": (pa.timestamp("ms", "UTC"), "ms"),
+    "to_timestamp_micros": (pa.timestamp("us", "UTC"), "us"),
+    "to_timestamp_nanos": (pa.timestamp("ns", "UTC"), "ns"),
+    "from_unixtime": (pa.timestamp("s"), "s"),
+}
+"""Functions that make dates and timestamps: their type, and the unit of whole numbers since 1970."""
+
+
+def _moment_of(name: str, arguments: Sequence[Expression]) -> Expression:
+    data_type, unit = TIMES_OF[name]
+    value, *formats = arguments
+    if formats:
+        raise Unsupported(f"{name} with a format or a zone is not supported: texts are read as 2024-12-31 23:59:59")
+    if is_integer(value.type) and unit:
+        counted = Cast(pa.timestamp(unit, data_type.tz), cast_to(value, pa.int64()))
+        return counted if counted.type == data_type else Cast(data_type, counted)
+    if not is_string(value.type) and not is_time(value.type):
+        kinds = "texts, dates and whole numbers" if unit else "texts and dates"
+        raise Unsupported(f"{name} of a {value.type} is not supported: of {kinds}")
+    return value if value.type == data_type else Cast(data_type, value)
 
 
 def _formatted(value: Expression, pattern: Expression) -> Expression:
@@ -109,7 +155,7 @@ def _formatted(value: Expression, pattern: Expression) -> Expression:
     if unknown:
         known = ", ".join(f"%{part}" for part in TIME_FORMATS)
         raise Unsupported(f"%{unknown[0]} in the format of to_char is not supported: {known} are")
-    return _call("to_char", [value], (pattern.value,))
+    return call_of("to_char", [value], (pattern.value,))
 
 
 def _null_if(value: Expression, other: Expression) -> Expression:
@@ -121,19 +167,21 @@ def _regular_expression(name: str, arguments: Sequence[Expression]) -> Expressio
     count = _WITH_FLAGS[name]
     operands, flags = arguments[:count], arguments[count:]
     if name == "regexp_count" and flags:
-        raise Unsupported("regexp_count with a start or flags is not supported")
+        start, *flags = flags
+        if not isinstance(start, Literal) or start.value != 1:
+            raise Unsupported("regexp_count from another character than the first is not supported")
     if not flags:
-        return _call(name, operands)
+        return call_of(name, operands)
     (given,) = flags
     if not isinstance(given, Literal) or not isinstance(given.value, str):
         raise Unsupported(f"{name} with flags that are not a constant is not supported")
     unknown = set(given.value) - _FLAGS
-    if unknown or (name == "regexp_like" and "g" in given.value):
+    if unknown or (name != "regexp_replace" and "g" in given.value):
         raise Unsupported(f"flags {given.value!r} of {name} are not supported: i, s, c and (to replace) g are")
     # Of i and c the last one counts.
     last = next((flag for flag in reversed(given.value) if flag in "ci"), "c")
     kept = {flag for flag in given.value if flag in "gs"} | ({"i"} if last == "i" else set())
-    return _call(name, operands, tuple(sorted(kept)))
+    return call_of(name, operands, tuple(sorted(kept)))
 
 
 def _truncation(unit: Expression, value: Expression) -> Expression:
@@ -142,7 +190,7 @@ def _truncation(unit: Expression, value: Expression) -> Expression:
     name = unit.value.lower()
     if name not in TRUNCATIONS:
         raise Unsupported(f"date_trunc to {unit.value!r} is not supported: {', '.join(TRUNCATIONS)} are")
-    return _call("date_trunc", [value], (name,))
+    return call_of("date_trunc", [value], (name,))
 
 
 def _of_times(name: str, left: Expression, right: Expression) -> Expression | None:
@@ -152,7 +200,7 @@ def _of_times(name: str, left: Expression, right: Expression) -> Expression | No
     if not is_time(left.type):
         return None
     if is_interval(right.type) or pa.types.is_duration(right.type):
-        return _call("add_interval" if name == "add" else "subtract_interval", [left, right])
+        return call_of("add_interval" if name == "add" else "subtract_interval", [left, right])
     if name == "subtract" and is_time(right.type):
-        return _call("time_difference", common_type_of([left, right], "subtract"))
+        return call_of("time_difference", common_type_of([left, right], "subtract"))
     return None

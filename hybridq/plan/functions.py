@@ -12,6 +12,7 @@ from types import MappingProxyType
 import pyarrow as pa
 
 from hybridq.errors import Unsupported
+from hybridq.plan import list_rules
 from hybridq.plan import type_rules as rules
 from hybridq.plan.type_rules import TypeRule, decimal
 from hybridq.types import is_decimal, is_floating, is_integer, is_time
@@ -143,12 +144,24 @@ _STRINGS = (
     Function("ascii", ("ascii",), 1, 1, rules.length, gpu=False, note="the first character's code point"),
     Function("chr", ("chr",), 1, 1, rules.character, gpu=False, raises=True),
     Function("to_hex", ("to_hex",), 1, 1, rules.character, gpu=False),
-    Function("md5", ("md5",), 1, 1, rules.text, gpu=False),
+    Function("find_in_set", ("find_in_set",), 2, 2, rules.position, gpu=False,
+             note="the place of a text among others with commas between them; 0: it is none of them"),
+    Function("substr_index", ("substr_index",), 3, 3, rules.texts_and_numbers, gpu=False,
+             note="up to the separator of that number; after it, counted from the end, if negative"),
+    Function("levenshtein", ("levenshtein",), 2, 2, rules.position, gpu=False, note="in characters"),
+    Function("md5", ("md5",), 1, 1, rules.coded, gpu=False, note="in base 16"),
+    *(Function(name, (name,), 1, 1, rules.digest, gpu=False, note=f"bytes: `encode({name}(s), 'hex')` writes them")
+      for name in ("sha224", "sha256", "sha384", "sha512")),
+    Function("encode", (), 1, 1, rules.coded, gpu=False, note="`encode(x, 'hex')`, `encode(x, 'base64')`"),
+    Function("decode", (), 1, 1, rules.digest, gpu=False, always_raises=True,
+             note="`decode(s, 'hex')`, `decode(s, 'base64')`"),
     Function("regexp_like", ("regexp_like", "regex_match"), 2, 2, rules.match, gpu=False,
              note="and `~`, `~*`, `!~`, `!~*`; RE2's syntax"),
     Function("regexp_replace", ("regexp_replace",), 3, 3, rules.text, gpu=False,
              note="flags `g` and `i`; RE2's syntax"),
     Function("regexp_count", ("regexp_count",), 2, 2, rules.count, gpu=False),
+    Function("regexp_match", ("regexp_match",), 2, 2, list_rules.parts, gpu=False,
+             note="a list of what the groups matched, or of the match; NULL: none"),
 )  # fmt: skip
 _TIMES = (
     Function("extract", ("extract", "date_part"), 1, 1, rules.component),
@@ -163,10 +176,52 @@ _TIMES = (
     Function("time_difference", (), 2, 2, rules.difference, gpu=False, note="`date - date`"),
 )  # fmt: skip
 _LISTS = (
-    Function("array_length", ("array_length", "cardinality"), 1, 1, rules.lengths, gpu=False),
-    Function("array_element", ("array_element",), 2, 2, rules.element, gpu=False,
+    Function("array_length", ("array_length", "cardinality"), 1, 1, list_rules.lengths, gpu=False),
+    Function("array_element", ("array_element",), 2, 2, list_rules.element, gpu=False,
              note="`list[1]` is the first, -1 the last; NULL where there is none"),
-    Function("array_has", ("array_has", "array_contains", "list_has", "list_contains"), 2, 2, rules.has, gpu=False),
+    Function("array_has", ("array_has", "array_contains", "list_has", "list_contains"), 2, 2, list_rules.has,
+             gpu=False, note="and `x = ANY(list)`"),
+    Function("array_has_any", ("array_has_any", "arrays_overlap"), 2, 2, list_rules.has_several, gpu=False,
+             note="NULL is no element that another list has"),
+    Function("array_has_all", ("array_has_all",), 2, 2, list_rules.has_several, gpu=False),
+    Function("array_position", ("array_position",), 2, 3, list_rules.position, gpu=False,
+             note="from 1 on; NULL: nowhere"),
+    Function("array_positions", ("array_positions",), 2, 2, list_rules.positions, gpu=False),
+    Function("array_max", ("array_max",), 1, 1, list_rules.extreme, gpu=False, note="of those that are not NULL"),
+    Function("array_min", ("array_min",), 1, 1, list_rules.extreme, gpu=False, note="of those that are not NULL"),
+    Function("array_to_string", ("array_to_string",), 2, 3, list_rules.written, gpu=False,
+             note="`array_to_string(list, ',', 'none')`: NULL is left out without a third argument"),
+    Function("string_to_array", ("string_to_array",), 2, 3, list_rules.parts, gpu=False,
+             note="an empty text has no part; NULL cuts at every character, `''` nowhere; parts equal to a third "
+             "argument are NULL"),
+    Function("make_array", ("make_array",), 0, _MANY, list_rules.of_values, gpu=False, note="`[a, b]`, `ARRAY[a, b]`"),
+    Function("array_repeat", ("array_repeat",), 2, 2, list_rules.repeated, gpu=False),
+    Function("generate_series", ("generate_series",), 2, 3, list_rules.series, gpu=False, raises=True,
+             note="of whole numbers, also the last one"),
+    Function("range", ("range",), 2, 3, list_rules.series, gpu=False, raises=True,
+             note="of whole numbers, without the last one"),
+    Function("array_concat", ("array_concat",), 1, _MANY, list_rules.joined, gpu=False,
+             note="and `||`; also `array_append`, `array_prepend`. A list that is NULL is left out"),
+    Function("array_sort", (), 1, 1, list_rules.flat, gpu=False,
+             note="`array_sort(list, 'DESC', 'NULLS LAST')`; without them NULL is the largest, as in ORDER BY"),
+    Function("array_distinct", ("array_distinct",), 1, 1, list_rules.flat, gpu=False,
+             note="the first of equal elements; NULL is one"),
+    Function("array_union", ("array_union",), 2, 2, list_rules.flat, gpu=False, note="distinct elements; NULL is one"),
+    Function("array_intersect", ("array_intersect",), 2, 2, list_rules.flat, gpu=False,
+             note="distinct elements; NULL is one"),
+    Function("array_except", ("array_except",), 2, 2, list_rules.flat, gpu=False,
+             note="distinct elements; NULL is one"),
+    Function("array_slice", ("array_slice",), 3, 4, list_rules.cut, gpu=False, raises=True,
+             note="`list[2:4]`, `list[-3:-1]`, `list[1:9:2]`; also `array_pop_back`, `array_pop_front`"),
+    Function("array_reverse", ("array_reverse",), 1, 1, list_rules.same, gpu=False),
+    Function("array_compact", ("array_compact",), 1, 1, list_rules.same, gpu=False,
+             note="without NULL; its first element is `array_any_value`"),
+    Function("array_remove", ("array_remove", "array_remove_n"), 2, 3, list_rules.changed(1), gpu=False,
+             note="the first; `array_remove_n(list, x, 2)`, `array_remove_all`"),
+    Function("array_replace", ("array_replace", "array_replace_n"), 3, 4, list_rules.changed(2), gpu=False,
+             note="the first; `array_replace_n(list, x, y, 2)`, `array_replace_all`"),
+    Function("array_resize", ("array_resize",), 2, 3, list_rules.resized, gpu=False, always_raises=True),
+    Function("flatten", ("flatten",), 1, 1, list_rules.flattened, gpu=False, note="a list of lists"),
 )  # fmt: skip
 _MATHEMATICS = (
     Function("round", ("round",), 1, 2, rules.rounded, gpu=False, note="half away from zero"),

@@ -232,18 +232,16 @@ def binned(types: Types) -> pa.DataType | None:
     return times[0] if steps and all(pa.types.is_timestamp(each) for each in times) else None
 
 
-def lengths(types: Types) -> pa.DataType | None:
-    """A list; the result is an unsigned integer."""
-    return pa.uint64() if pa.types.is_list(types[0]) else None
+def digest(types: Types) -> pa.DataType | None:
+    """Text or bytes; the result is bytes."""
+    return pa.binary() if is_text_or_bytes(types) else None
 
 
-def element(types: Types) -> pa.DataType | None:
-    """A list and an integer; the result is of the list's values."""
-    values, position = types
-    return values.value_type if pa.types.is_list(values) and is_integer(position) else None
+def coded(types: Types) -> pa.DataType | None:
+    """Text or bytes; the result is text."""
+    return pa.string() if is_text_or_bytes(types) else None
 
 
-def has(types: Types) -> pa.DataType | None:
-    """A list, and one of its values."""
-    values, value = types
-    return pa.bool_() if pa.types.is_list(values) and values.value_type == value else None
+def is_text_or_bytes(types: Types) -> bool:
+    """Tell whether all types are of text or bytes."""
+    return all(is_string(each) or pa.types.is_binary(each) for each in types)
