@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bench.suites import query_text, reference
 from hybridq.catalog import Catalog
 from hybridq.frontend.sql import plan_sql
-from hybridq.shipped import find_plan
 from hybridq.testing.asserts import assert_same_answer
-from hybridq.testing.reference import DENOMINATOR, NUMERATOR, REFERENCES, conform, duckdb_answer, duckdb_connection
+from hybridq.testing.reference import DENOMINATOR, NUMERATOR, conform, duckdb_answer, duckdb_connection
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,12 +54,14 @@ class RightAnswer:
     query : str
         Name, such as ``tpch/q03``.
     folder : Path
+    scale_factor : float
+        Of the data: TPC-H's Q11 asks for a fraction that depends on it.
     """
 
-    def __init__(self, query: str, folder: Path) -> None:
-        self._reference = REFERENCES[query]
+    def __init__(self, query: str, folder: Path, scale_factor: float = 1) -> None:
+        self._reference = reference(query)
         self._schema = declared_schema(query, folder)
-        text = self._reference.sql or find_plan(query).read_text()
+        text = self._reference.sql or query_text(query, scale_factor)
         limit = self._reference.limit
         connection = duckdb_connection(folder)
         self._ample: pa.Table | None = None
@@ -70,6 +72,11 @@ class RightAnswer:
             self._ample = duckdb_answer(longer, connection)
             self._expected = self._ample.slice(0, limit)
         connection.close()
+
+    @property
+    def names(self) -> list[str]:
+        """Return the names of the answer's columns."""
+        return list(self._schema.names)
 
     def check(self, answer: pa.Table, must_be_exact: bool) -> Verdict:
         """Compare.
@@ -99,7 +106,7 @@ def declared_schema(query: str, folder: Path) -> pa.Schema:
     """Return the names and types that hybridq's plan declares."""
     catalog = Catalog()
     catalog.register_folder(folder)
-    plan = plan_sql(find_plan(query).read_text(), catalog.schemas())
+    plan = plan_sql(query_text(query, 1), catalog.schemas())
     return pa.schema([pa.field(name, item.type) for name, item in zip(plan.names, plan.root.schema, strict=True)])
 
 

@@ -1,6 +1,7 @@
-"""TPC-H data in many files, made part by part on all cores; on request with some of the columns only.
+"""Data in many files, made part by part on all cores; of TPC-H on request with some of the columns only.
 
-    python -m bench.data --sf 30 --out /tmp/sf30 [--tables lineitem orders customer part] [--rows-per-file 11000000]
+    python -m bench.data --sf 30 --out /tmp/sf30 [--tables all] [--rows-per-file 11000000]
+    python -m bench.data --suite ssb --sf 30 --out /tmp/ssb30
     python -m bench.data --sf 300 --out /tmp/sf300 --queries q01 q03
 
 With ``--queries`` only the columns that these queries read are kept: each part goes from ``tpchgen-cli`` through
@@ -27,10 +28,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bench import machine
+from bench.suites import SUITES
+from hybridq.testing import ssb
 from hybridq.testing.tpch import ROWS_AT_SCALE_1, find_generator
 
-ROWS = {**ROWS_AT_SCALE_1, "lineitem": 6_000_000}
-"""Rows at scale factor 1, of ``lineitem`` about."""
+ROWS = {**ROWS_AT_SCALE_1, "lineitem": 6_000_000, "nation": 25, "region": 5}
+"""Rows at scale factor 1, of ``lineitem`` about; the last two have as many at any."""
 
 ROWS_PER_FILE = 11_000_000
 
@@ -222,23 +225,35 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.data", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--sf", type=float, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--tables", nargs="+", choices=list(ROWS), default=["lineitem", "orders", "customer", "part"])
-    parser.add_argument("--queries", nargs="+", choices=list(QUERY_COLUMNS), help="keep only what these read")
+    parser.add_argument("--suite", choices=SUITES, default="tpch", help="whose data (default tpch)")
+    usual = SUITES["tpch"].usual_tables
+    parser.add_argument(
+        "--tables", nargs="+", choices=[*ROWS, "all"], default=list(usual), help=f"of TPC-H (default {' '.join(usual)})"
+    )
+    parser.add_argument("--queries", nargs="+", choices=list(QUERY_COLUMNS), help="of TPC-H: keep only what these read")
     parser.add_argument("--rows-per-file", type=int, default=ROWS_PER_FILE)
     parser.add_argument("--threads", type=int, default=machine.cores())
-    parser.add_argument("--time-limit", type=float, default=float("inf"), help="seconds after which no file is begun")
+    parser.add_argument(
+        "--time-limit", type=float, default=float("inf"), help="seconds after which no file of TPC-H is begun"
+    )
     options = parser.parse_args()
     start = time.monotonic()
-    columns = columns_of(options.queries) if options.queries else None
-    done = make(
-        options.sf,
-        options.out,
-        list(columns) if columns else options.tables,
-        columns=columns,
-        rows_per_file=options.rows_per_file,
-        threads=options.threads,
-        deadline=start + options.time_limit,
-    )
+    if options.suite == "ssb":
+        files = max(round(6_000_000 * options.sf / options.rows_per_file), 1)
+        ssb.generate(options.sf, options.out, files=files, processes=options.threads)
+        done = True
+    else:
+        columns = columns_of(options.queries) if options.queries else None
+        tables = list(ROWS) if options.tables == ["all"] else options.tables
+        done = make(
+            options.sf,
+            options.out,
+            list(columns) if columns else tables,
+            columns=columns,
+            rows_per_file=options.rows_per_file,
+            threads=options.threads,
+            deadline=start + options.time_limit,
+        )
     line = {"sf": options.sf, "complete": done, "seconds": round(time.monotonic() - start, 1)}
     with contextlib.suppress(IndexError):  # a table has no file yet
         line.update(describe(options.out, options.queries or ()))

@@ -32,6 +32,10 @@ CLOSE_TIMEOUT = 20.0
 """Seconds that a peer may take to close before its processes are ended."""
 
 
+MOST_FAILED_STARTS = 2
+"""Times in a row that a peer may fail to start; after that it is not started again, and each query fails at once."""
+
+
 class PeerFailed(Exception):
     """A peer raised, ran out of time, or died; the message is one line."""
 
@@ -83,6 +87,7 @@ class PeerProcess:
         self._connection: Connection | None = None
         self._family: list[psutil.Process] = []
         self._seen: set[tuple[str, str]] = set()
+        self._failed_starts: list[str] = []
         self._log = Path(tempfile.mkstemp(prefix="bench-peer-", suffix=".log")[1])
 
     def start(self, timeout: float = START_TIMEOUT) -> None:
@@ -91,10 +96,12 @@ class PeerProcess:
         Raises
         ------
         PeerFailed
-            The peer cannot start.
+            The peer cannot start, or could not ``MOST_FAILED_STARTS`` times in a row.
         """
         if self._connection is not None:
             return
+        if len(self._failed_starts) >= MOST_FAILED_STARTS:
+            raise PeerFailed(f"not started again: {self._failed_starts[-1]}")
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         self._process = context.Process(
@@ -104,7 +111,12 @@ class PeerProcess:
         theirs.close()
         self._connection = ours
         self._seen.clear()
-        self.notes = self._receive(timeout, "starting")
+        try:
+            self.notes = self._receive(timeout, "starting")
+        except PeerFailed as error:
+            self._failed_starts.append(str(error))
+            raise
+        self._failed_starts.clear()
 
     def run(self, name: str, query: str, timeout: float) -> Run:
         """Have a peer answer a query.

@@ -1,6 +1,7 @@
 """Measure hybridq beside its peers: the same queries, files and machine, every answer checked.
 
     python -m bench.run --sf 10 --repeats 5
+    python -m bench.run --suite ssb --sf 10
 
 Each peer has a process of its own (hybridq's modes share one, for they share a cluster). Peers that can be up together
 take turns, so that a busy machine slows all alike; peers that hold a GPU come one after the other, in as many rounds as
@@ -19,27 +20,18 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from bench import machine
 from bench.answers import RightAnswer, Verdict
-from bench.peers import HYBRIDQ, MODES, NAMES, OTHERS, WRITTEN, Setup, has_query
+from bench.peers import HYBRIDQ, MODES, NAMES, OTHERS, Setup, has_query
 from bench.processes import PeerFailed, PeerProcess, Run, shared
+from bench.suites import SUITES
 from bench.table import markdown
-from hybridq.testing import tpch
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 RESULTS = Path(__file__).parent / "results"
-
-QUERIES = WRITTEN
-"""What every peer can be asked."""
-
-ALL_QUERIES = tuple(f"q{number:02}" for number in range(1, 23))
-
-TABLES = ("lineitem", "orders", "customer", "part")
-"""What ``QUERIES`` read."""
 
 DEFAULT_PEERS = ("hybridq cpu", "hybridq auto", "duckdb", "dask.dataframe")
 
@@ -181,8 +173,6 @@ class Comparison:
 
     def run(self) -> list[Outcome]:
         """Measure everything that there is time for."""
-        for query in self._queries:
-            self._right[query] = RightAnswer(query, self._setup.folder)
         for number in range(self._effort.rounds):
             for group in together(self._names):
                 processes = [PeerProcess(names, self._setup) for names in group]
@@ -198,6 +188,9 @@ class Comparison:
     def _measure(self, query: str, processes: list[PeerProcess], round_number: int) -> None:
         peers = [(name, process) for process in processes for name in process.names if has_query(name, query)]
         most = max((self._effort.turns(name, round_number) for name, _ in peers), default=0)
+        if query not in self._right and peers and not self._effort.over():
+            # Before any of them, so that none is the first to read the files.
+            self._right[query] = RightAnswer(query, self._setup.folder, self._setup.scale_factor)
         for turn in range(most):
             for name, process in peers:
                 if self._effort.over():
@@ -221,7 +214,7 @@ class Comparison:
             outcome.add(run)
         except PeerFailed as error:
             outcome.error = str(error)
-        except AssertionError as error:
+        except (AssertionError, pa.ArrowException) as error:  # the latter: of types that cannot be compared
             outcome.error = f"wrong answer: {str(error).splitlines()[0]}"
 
     def _check(self, outcome: Outcome, answer: pa.Table) -> Verdict:
@@ -252,12 +245,10 @@ def together(names: Sequence[str]) -> list[list[tuple[str, ...]]]:
 def main() -> int:
     """Measure, print a table, and write both forms of the result."""
     options = parse()
-    tables = TABLES if set(options.queries) <= set(QUERIES) else tpch.TABLES
-    folder = options.data or tpch.generate(
-        options.sf, tpch.cache_folder() / "tpch" / f"sf{options.sf:g}", tables=tables
-    )
+    suite = SUITES[options.suite]
+    folder = options.data or suite.folder(options.sf, options.queries)
     names = list(dict.fromkeys(name for name in options.peers if name not in options.without))
-    setup = Setup(folder, options.threads, cluster=options.cluster)
+    setup = Setup(folder, options.threads, cluster=options.cluster, scale_factor=options.sf)
     effort = Effort(
         repeats=options.repeats,
         slow_repeats=options.slow_repeats,
@@ -267,6 +258,7 @@ def main() -> int:
         cold=options.cold,
     )
     config = {
+        "suite": suite.name,
         "scale_factor": options.sf,
         "repeats": options.repeats,
         "slow_repeats": options.slow_repeats,
@@ -275,9 +267,9 @@ def main() -> int:
         "folder": folder.name,
     }
     info = machine.describe()
-    path = options.output or RESULTS / f"tpch-sf{options.sf:g}"
-    print(f"TPC-H at scale factor {options.sf:g} in {folder}")
-    queries = [f"tpch/{name}" for name in options.queries]
+    path = options.output or RESULTS / f"{suite.name}-sf{options.sf:g}"
+    print(f"{suite.title} at scale factor {options.sf:g} in {folder}")
+    queries = [f"{suite.name}/{name}" for name in options.queries]
     write = Writer(path, config, info)
     outcomes = Comparison(names, queries, setup, effort, write).run()
     if not outcomes:
@@ -322,13 +314,14 @@ def replace(path: Path, text: str) -> None:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.run", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--sf", type=float, default=1, help="TPC-H scale factor (default 1)")
+    parser.add_argument("--suite", choices=SUITES, default="tpch", help="which queries and data (default tpch)")
+    parser.add_argument("--sf", type=float, default=1, help="scale factor of the data (default 1)")
     parser.add_argument("--data", type=Path, help="folder with that data, instead of the one in the user's cache")
     parser.add_argument(
         "--queries",
         nargs="+",
-        default=list(QUERIES),
-        help=f"such as q05, or all 22; only hybridq and DuckDB have others than {' '.join(QUERIES)}",
+        help=f"such as q05 or q2_1, or all (default of tpch {' '.join(SUITES['tpch'].usual)}, which alone "
+        "dask.dataframe has; of ssb all)",
     )
     parser.add_argument(
         "--peers",
@@ -347,10 +340,12 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--cold", action="store_true", help="drop the files from the page cache before first runs")
     parser.add_argument("--timeout", type=float, default=120, help="seconds for one run (default 120)")
     parser.add_argument("--time-limit", type=float, default=float("inf"), help="seconds after which nothing is started")
-    parser.add_argument("--output", type=Path, help="path without suffix (default bench/results/tpch-sf<SF>)")
+    parser.add_argument("--output", type=Path, help="path without suffix (default bench/results/<suite>-sf<SF>)")
     options = parser.parse_args()
-    if options.queries == ["all"]:
-        options.queries = list(ALL_QUERIES)
+    suite = SUITES[options.suite]
+    options.queries = list(suite.queries if options.queries == ["all"] else options.queries or suite.usual)
+    if unknown := sorted(set(options.queries) - set(suite.queries)):
+        parser.error(f"{suite.title} has no query {unknown[0]!r}: its queries are {', '.join(suite.queries)}")
     peers = [name for names in options.peers or [list(DEFAULT_PEERS)] for name in names]
     if options.modes:
         peers = [f"hybridq {mode}" for mode in options.modes] + [name for name in peers if name not in HYBRIDQ]

@@ -13,6 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from bench.suites import SUITES
+
 BASELINE = "duckdb"
 
 Line = dict[str, Any]
@@ -21,13 +23,14 @@ Line = dict[str, Any]
 def markdown(lines: list[Line]) -> str:
     """Return a page: medians with the ratio to DuckDB's, what failed, ratios of hybridq's modes to all others."""
     first = lines[0]
+    suite = SUITES[first["config"].get("suite", "tpch")]
     config, info = first["config"], first["machine"]
     peers = list(dict.fromkeys(line["peer"] for line in lines))
     queries = list(dict.fromkeys(line["query"] for line in lines))
     by_place = {(line["query"], line["peer"]): line for line in lines}
     versions = ", ".join(f"{name} {value}" for name, value in info["versions"].items())
     text = [
-        f"# TPC-H queries at scale factor {config['scale_factor']:g}",
+        f"# {suite.title} queries at scale factor {config['scale_factor']:g}",
         "",
         f"{first['time']}, commit {info['commit']}, {info['cores']} cores of {info['cpu']}, "
         f"{info['memory_bytes'] / 2**30:.0f} GiB{_gpus(info)}, load before {info['load_before']}; "
@@ -44,8 +47,9 @@ def markdown(lines: list[Line]) -> str:
         "",
         *_answers(lines, queries, peers, by_place),
         *_pairs(queries, peers, by_place),
+        *_stages(queries, peers, by_place),
         *_memory(queries, peers, by_place),
-        "Derived from TPC-H; not comparable with published TPC-H results.",
+        suite.note,
         "",
     ]
     return "\n".join(text)
@@ -112,8 +116,12 @@ def _answers(
         *_table(["query", *peers], rows),
         "",
     ]
-    failed = [line for line in lines if line["error"]]
-    return text + [f"- FAIL {line['query']}, {line['peer']}: {line['error']}" for line in failed] + [""] * bool(failed)
+    failed: dict[tuple[str, str], list[str]] = {}
+    for line in lines:
+        if line["error"]:
+            failed.setdefault((line["peer"], line["error"]), []).append(line["query"])
+    found = [f"- FAIL {', '.join(names)}, {peer}: {error}" for (peer, error), names in failed.items()]
+    return text + found + [""] * bool(found)
 
 
 def _pairs(queries: list[str], peers: list[str], by_place: dict[tuple[str, str], Line]) -> list[str]:
@@ -140,6 +148,44 @@ def _mean(found: dict[str, float]) -> str:
 
 def _with_counts(rows: list[list[str]], queries: list[str]) -> list[list[str]]:
     return [[cell.removesuffix(f" of {len(queries)}") for cell in row] for row in rows]
+
+
+def _stages(queries: list[str], peers: list[str], by_place: dict[tuple[str, str], Line]) -> list[str]:
+    """Tell where each of hybridq's queries ran, from its last report."""
+    rows = []
+    for query, peer in ((query, peer) for query in queries for peer in peers):
+        line = by_place.get((query, peer), {})
+        modes, number, retries = line.get("modes"), line.get("fallbacks") or 0, line.get("retries") or 0
+        if not modes or (peer == "hybridq cpu" and set(modes) == {"EXEC_CPU"} and not number and not retries):
+            continue
+        found = line.get("stage_chunks") or [{}] * len(modes)
+        stages = " ".join(stage_text(mode, chunks) for mode, chunks in zip(modes, found, strict=True))
+        chunks = ", ".join(f"{engine} {count}" for engine, count in sorted((line.get("chunks") or {}).items()))
+        causes = "; ".join(line.get("fallback_causes") or ()).replace("|", "\\|")
+        fallbacks = f"{number}: {causes}" if number else "-"
+        rows.append([query, peer.removeprefix("hybridq "), stages, chunks, str(retries), fallbacks])
+    if not rows:
+        return []
+    text = "Where hybridq ran, in its last run of a query: the way of each stage with its chunks (where a stage was"
+    text += (
+        " shared, of CPU + GPU), all chunks by engine, chunks that were handed out again, and what did not run where it"
+    )
+    text += " was to, with the causes. Left out where mode cpu had nothing of that to tell."
+    return [text, "", *_table(["query", "mode", "stages", "chunks", "retries", "fallbacks"], rows), ""]
+
+
+def stage_text(mode: str, chunks: dict[str, int]) -> str:
+    """Return a stage's way and its chunks.
+
+    >>> stage_text("EXEC_GPU", {"gpu": 3}), stage_text("EXEC_COP", {"cpu": 1, "gpu": 9}), stage_text("EXEC_CPU", {})
+    ('gpu:3', 'cop:1+9', 'cpu')
+    """
+    way = mode.removeprefix("EXEC_").lower()
+    if not chunks:
+        return way
+    if way == "cop" or set(chunks) != {way}:
+        return f"{way}:{chunks.get('cpu', 0)}+{chunks.get('gpu', 0)}"
+    return f"{way}:{chunks[way]}"
 
 
 def _memory(queries: list[str], peers: list[str], by_place: dict[tuple[str, str], Line]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hybridq.shipped import find_plan
+from bench.suites import query_text
 from hybridq.testing.reference import duckdb_connection
 
 if TYPE_CHECKING:
@@ -25,13 +25,14 @@ class DuckdbPeer:
     def __init__(self, setup: Setup) -> None:
         self.note = f"{setup.threads} threads, views over Parquet, AVG and division of decimals are DOUBLE"
         self._threads = setup.threads
+        self._scale_factor = setup.scale_factor
         self._connection: Any = None
 
     def start(self, folder: Path) -> None:
         self._connection = duckdb_connection(folder, self._threads)
 
     def run(self, query: str) -> pa.Table:
-        return self._connection.sql(find_plan(query).read_text()).to_arrow_table()
+        return self._connection.sql(query_text(query, self._scale_factor)).to_arrow_table()
 
     def details(self) -> dict[str, object]:
         return {}

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from bench.suites import query_text
 from hybridq.session import connect
-from hybridq.shipped import find_plan
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import pyarrow as pa
 
+    from bench.peers import Setup
     from hybridq.report import Report
     from hybridq.session import Session
 
@@ -22,11 +24,12 @@ class HybridqPeer:
     must_be_exact = True
     uses_gpu = True
 
-    def __init__(self, mode: str, cluster: str | dict[str, Any] | None, first: HybridqPeer | None = None) -> None:
+    def __init__(self, mode: str, setup: Setup, first: HybridqPeer | None = None) -> None:
         self.name = f"hybridq {mode}"
-        self.note = f"mode {mode}, cluster {cluster or 'local'}, planning included"
+        self.note = f"mode {mode}, cluster {setup.cluster or 'local'}, planning included"
         self._mode = mode
-        self._cluster = cluster
+        self._cluster = setup.cluster
+        self._scale_factor = setup.scale_factor
         self._first = first
         self._session: Session | None = None
         self._report: Report | None = None
@@ -49,24 +52,28 @@ class HybridqPeer:
 
     def run(self, query: str) -> pa.Table:
         self._report = None
-        result = self.session.sql(find_plan(query).read_text()).collect(mode=self._mode)
+        result = self.session.sql(query_text(query, self._scale_factor)).collect(mode=self._mode)
         self._report = result.report
         return result.to_arrow()
 
     def details(self) -> dict[str, object]:
         if self._report is None:
             return {}
-        chunks: dict[str, int] = {}
+        chunks: Counter[str] = Counter()
+        stage_chunks: list[Counter[str]] = []
         for stage in self._report.stages:
+            stage_chunks.append(Counter())
             for device in stage.devices:
-                chunks[device.engine] = chunks.get(device.engine, 0) + device.chunks
+                chunks[device.engine] += device.chunks
+                stage_chunks[-1][device.kind] += device.chunks
         fallbacks = [fallback for stage in self._report.stages for fallback in stage.fallbacks]
         limits = [device.device_memory for device in self.session.devices() if device.device_memory]
         return {
             "device_limit_bytes": min(limits, default=None),
             "plan_s": round(self._report.seconds["plan"], 4),
-            "chunks": chunks,
+            "chunks": dict(chunks),
             "modes": [stage.mode for stage in self._report.stages],
+            "stage_chunks": [dict(found) for found in stage_chunks],
             "reasons": [stage.reason for stage in self._report.stages],
             "retries": sum(stage.retries for stage in self._report.stages),
             "fallbacks": len(fallbacks),

@@ -111,6 +111,16 @@ REFERENCES = {
 }
 """References of the shipped TPC-H queries, by name."""
 
+SSB_REFERENCES = {
+    **{f"ssb/q1_{number}": Reference() for number in (1, 2, 3)},
+    **{f"ssb/q2_{number}": Reference(order_by=(1, 2)) for number in (1, 2, 3)},
+    **{f"ssb/q3_{number}": Reference(order_by=(2, 3)) for number in (1, 2, 3, 4)},
+    "ssb/q4_1": Reference(order_by=(0, 1)),
+    "ssb/q4_2": Reference(order_by=(0, 1, 2)),
+    "ssb/q4_3": Reference(order_by=(0, 1, 2)),
+}
+"""References of the shipped queries of the Star Schema Benchmark, by name."""
+
 
 def duckdb_connection(folder: str | Path | None = None, threads: int | None = None) -> Any:
     """Open an in-memory DuckDB with a view for each ``NAME.parquet`` and each folder ``NAME/`` of a folder.

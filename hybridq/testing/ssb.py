@@ -9,10 +9,15 @@ texts that no query reads are shorter than the original's.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import itertools
 import math
+import multiprocessing
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import numpy as np
@@ -79,7 +84,9 @@ def sizes(scale_factor: float) -> dict[str, int]:
     }
 
 
-def generate(scale_factor: float, folder: str | Path, *, row_group_rows: int = 200_000) -> Path:
+def generate(
+    scale_factor: float, folder: str | Path, *, row_group_rows: int = 200_000, files: int = 1, processes: int = 1
+) -> Path:
     """Make the five tables as ``<table>.parquet`` in a folder; a complete earlier result is kept as it is.
 
     Parameters
@@ -89,7 +96,13 @@ def generate(scale_factor: float, folder: str | Path, *, row_group_rows: int = 2
     folder : str or Path
         Made when it does not exist; other files in it are left alone.
     row_group_rows : int
-        Rows of a row group of ``lineorder``.
+        Rows of a row group of ``lineorder``, about.
+    files : int
+        Of ``lineorder``, which has the same rows in the same order in any number of them; at most one a block.
+        Several are ``lineorder/lineorder.<number>.parquet``.
+    processes : int
+        Files that are made at the same time, each by a process that needs about half a GB of memory. A script that asks
+        for several must be importable (``if __name__ == "__main__"``), for they are spawned.
 
     Returns
     -------
@@ -101,7 +114,7 @@ def generate(scale_factor: float, folder: str | Path, *, row_group_rows: int = 2
     ConfigurationError
         The scale factor is not positive.
     ExecutionError
-        The files cannot be written.
+        The files cannot be written, or a process died.
     """
     folder = Path(folder)
     if not scale_factor > 0:
@@ -111,36 +124,71 @@ def generate(scale_factor: float, folder: str | Path, *, row_group_rows: int = 2
     rows = sizes(scale_factor)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as made:
+        with (
+            tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as made,
+            contextlib.ExitStack() as stack,
+        ):
             place = Path(made)
-            part = _part(rows["part"])
+            parts = [(path, scale_factor, blocks, row_group_rows) for path, blocks in _files(place, rows, files)]
+            waiting = []
+            if processes > 1 and len(parts) > 1:
+                pool = stack.enter_context(ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")))
+                waiting = [pool.submit(_write_blocks, *part) for part in parts]
             for name, table in (
                 ("date", _date()), ("customer", _customer(rows["customer"])),
-                ("supplier", _supplier(rows["supplier"])), ("part", part.drop_columns(["price"])),
+                ("supplier", _supplier(rows["supplier"])), ("part", _part(rows["part"])),
             ):  # fmt: skip
                 pq.write_table(table, place / f"{name}.parquet")
-            prices = part.column("price").to_numpy()
-            with pq.ParquetWriter(place / "lineorder.parquet", LINEORDER) as writer:
-                for block in _lineorder(rows, prices):
-                    writer.write_table(block, row_group_size=row_group_rows)
+            for part in () if waiting else parts:
+                _write_blocks(*part)
+            for each in waiting:
+                each.result()
+            _remove_lineorder(folder)
             move_into_place(place, folder)
     except OSError as error:
         raise ExecutionError(f"cannot make SSB data in {folder}: {error.strerror or error}") from error
+    except BrokenProcessPool as error:
+        raise ExecutionError(f"cannot make SSB data in {folder}: a process died (out of memory?)") from error
     return folder
 
 
 def is_complete(folder: Path, scale_factor: float) -> bool:
     """Tell whether every table is there, readable to its footer, and of the right size."""
     wanted = sizes(scale_factor)
+    wanted["lineorder"] = sum(int(_lines(block, orders)[1].sum()) for block, orders in _blocks(wanted))
     for name in TABLES:
+        single = folder / f"{name}.parquet"
+        paths = [single] if single.exists() or name != "lineorder" else sorted((folder / name).glob("*.parquet"))
         try:
-            found = pq.read_metadata(folder / f"{name}.parquet").num_rows
+            found = sum(pq.read_metadata(path).num_rows for path in paths)
         except (OSError, pa.ArrowException):
             return False
-        orders = wanted[name]
-        if not (orders <= found <= 7 * orders if name == "lineorder" else found == orders):
+        if found != wanted[name]:
             return False
     return True
+
+
+def _files(place: Path, rows: dict[str, int], files: int) -> list[tuple[Path, range]]:
+    """Divide the blocks of orders evenly among files."""
+    blocks = len(_blocks(rows))
+    files = min(files, blocks)
+    if files == 1:
+        return [(place / "lineorder.parquet", range(blocks))]
+    (place / "lineorder").mkdir()
+    bounds = [number * blocks // files for number in range(files + 1)]
+    return [
+        (place / "lineorder" / f"lineorder.{number:04d}.parquet", range(first, last))
+        for number, (first, last) in enumerate(itertools.pairwise(bounds), 1)
+    ]
+
+
+def _remove_lineorder(folder: Path) -> None:
+    """Remove what is there of an incomplete ``lineorder``, which may be in another number of files."""
+    (folder / "lineorder.parquet").unlink(missing_ok=True)
+    for path in (folder / "lineorder").glob("lineorder.*.parquet"):
+        path.unlink()
+    with contextlib.suppress(OSError):  # it is not there, or there is something of the user's in it
+        (folder / "lineorder").rmdir()
 
 
 # --- dimensions ------------------------------------------------------------------------------------------------------
@@ -201,7 +249,7 @@ def _supplier(rows: int) -> pa.Table:
 
 
 def _part(rows: int) -> pa.Table:
-    """Make parts, with the price in cents that ``lineorder`` is made from."""
+    """Make parts."""
     random, keys = _random("part"), np.arange(1, rows + 1, dtype=np.int32)
     maker, category, brand = (random.integers(1, last + 1, rows) for last in (5, 5, 40))
     makers = [f"MFGR#{m}" for m in range(1, 6)]
@@ -219,10 +267,13 @@ def _part(rows: int) -> pa.Table:
             "p_type": _picked(random, TYPES, rows),
             "p_size": random.integers(1, 51, rows, dtype=np.int32),
             "p_container": _picked(random, CONTAINERS, rows),
-            # TPC-H's retail price.
-            "price": (90_000 + (keys // 10) % 20_001 + 100 * (keys % 1_000)).astype(np.int32),
         }
     )
+
+
+def _price(part: Numbers) -> Numbers:
+    """Return what parts cost, in cents: TPC-H's retail price."""
+    return (90_000 + (part // 10) % 20_001 + 100 * (part % 1_000)).astype(np.int32)
 
 
 def _date() -> pa.Table:
@@ -274,46 +325,65 @@ LINEORDER = pa.schema(
 )  # fmt: skip
 
 
-def _lineorder(rows: dict[str, int], prices: Numbers) -> Iterator[pa.Table]:
-    """Make the lines of all orders, block by block, in order of their keys."""
+def _blocks(rows: dict[str, int]) -> list[tuple[int, int]]:
+    """Return the number of each block, and of its orders."""
+    starts = range(0, rows["lineorder"], ORDERS_OF_A_BLOCK)
+    return [(block, min(ORDERS_OF_A_BLOCK, rows["lineorder"] - start)) for block, start in enumerate(starts)]
+
+
+def _lines(block: int, orders: int) -> tuple[np.random.Generator, Numbers]:
+    """Draw the lines of each of a block's orders; what comes next from the generator is what is in them."""
+    random = _random("lineorder", block)
+    return random, random.integers(1, 8, orders)
+
+
+def _write_blocks(path: Path, scale_factor: float, blocks: range, row_group_rows: int) -> None:
+    """Write the lines of some blocks of orders, in order of their keys."""
+    rows = sizes(scale_factor)
+    with pq.ParquetWriter(path, LINEORDER) as writer:
+        for block, orders in _blocks(rows)[blocks.start : blocks.stop]:
+            lines = _lineorder(rows, block, orders)
+            groups = max(round(lines.num_rows / row_group_rows), 1)
+            writer.write_table(lines, row_group_size=max(-(-lines.num_rows // groups), 1))
+
+
+def _lineorder(rows: dict[str, int], block: int, orders: int) -> pa.Table:
+    """Make the lines of a block of orders."""
     days = np.array([_key(FIRST_DAY + datetime.timedelta(n)) for n in range(rows["date"])], np.int32)
     order_days = (LAST_ORDER_DAY - FIRST_DAY).days + 1
-    for block, start in enumerate(range(0, rows["lineorder"], ORDERS_OF_A_BLOCK)):
-        random = _random("lineorder", block)
-        orders = min(ORDERS_OF_A_BLOCK, rows["lineorder"] - start)
-        lines = random.integers(1, 8, orders)
-        total = int(lines.sum())
-        order = np.repeat(np.arange(orders), lines)
-        first = np.cumsum(lines) - lines
-        day = random.integers(0, order_days, orders)
-        part = random.integers(1, rows["part"] + 1, total, dtype=np.int32)
-        quantity = random.integers(1, 51, total, dtype=np.int32)
-        discount = random.integers(0, 11, total, dtype=np.int32)
-        tax = random.integers(0, 9, total, dtype=np.int32)
-        price = prices[part - 1]
-        extended = quantity * price
-        revenue = (extended.astype(np.int64) * (100 - discount) // 100).astype(np.int32)
-        paid = revenue.astype(np.int64) * (100 + tax) // 100
-        totals = np.add.reduceat(paid, first).astype(np.int32)
-        priority = random.integers(0, len(PRIORITIES), orders)
-        commit = np.minimum(day[order] + random.integers(30, 91, total), len(days) - 1)
-        columns = {
-            "lo_orderkey": start + order + 1,
-            "lo_linenumber": np.arange(total) - first[order] + 1,
-            "lo_custkey": random.integers(1, rows["customer"] + 1, orders)[order],
-            "lo_partkey": part,
-            "lo_suppkey": random.integers(1, rows["supplier"] + 1, total),
-            "lo_orderdate": days[day][order],
-            "lo_orderpriority": pa.array(PRIORITIES).take(pa.array(priority[order])),
-            "lo_shippriority": np.zeros(total, np.int32),
-            "lo_quantity": quantity,
-            "lo_extendedprice": extended,
-            "lo_ordtotalprice": totals[order],
-            "lo_discount": discount,
-            "lo_revenue": revenue,
-            "lo_supplycost": price.astype(np.int64) * 6 // 10,
-            "lo_tax": tax,
-            "lo_commitdate": days[commit],
-            "lo_shipmode": _picked(random, SHIP_MODES, total),
-        }
-        yield pa.table(columns).cast(LINEORDER)
+    random, lines = _lines(block, orders)
+    total = int(lines.sum())
+    order = np.repeat(np.arange(orders), lines)
+    first = np.cumsum(lines) - lines
+    day = random.integers(0, order_days, orders)
+    part = random.integers(1, rows["part"] + 1, total, dtype=np.int32)
+    quantity = random.integers(1, 51, total, dtype=np.int32)
+    discount = random.integers(0, 11, total, dtype=np.int32)
+    tax = random.integers(0, 9, total, dtype=np.int32)
+    price = _price(part)
+    extended = quantity * price
+    revenue = (extended.astype(np.int64) * (100 - discount) // 100).astype(np.int32)
+    paid = revenue.astype(np.int64) * (100 + tax) // 100
+    totals = np.add.reduceat(paid, first).astype(np.int32)
+    priority = random.integers(0, len(PRIORITIES), orders)
+    commit = np.minimum(day[order] + random.integers(30, 91, total), len(days) - 1)
+    columns = {
+        "lo_orderkey": block * ORDERS_OF_A_BLOCK + order + 1,
+        "lo_linenumber": np.arange(total) - first[order] + 1,
+        "lo_custkey": random.integers(1, rows["customer"] + 1, orders)[order],
+        "lo_partkey": part,
+        "lo_suppkey": random.integers(1, rows["supplier"] + 1, total),
+        "lo_orderdate": days[day][order],
+        "lo_orderpriority": pa.array(PRIORITIES).take(pa.array(priority[order])),
+        "lo_shippriority": np.zeros(total, np.int32),
+        "lo_quantity": quantity,
+        "lo_extendedprice": extended,
+        "lo_ordtotalprice": totals[order],
+        "lo_discount": discount,
+        "lo_revenue": revenue,
+        "lo_supplycost": price.astype(np.int64) * 6 // 10,
+        "lo_tax": tax,
+        "lo_commitdate": days[commit],
+        "lo_shipmode": _picked(random, SHIP_MODES, total),
+    }
+    return pa.table(columns).cast(LINEORDER)

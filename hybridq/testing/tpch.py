@@ -135,8 +135,16 @@ def query_text(number: int, scale_factor: float = 1) -> str:
     text = find_plan(f"tpch/q{number:02}").read_text()
     if number != 11 or scale_factor == 1:
         return text
-    fraction = f"{Decimal('0.0001') / Decimal(str(scale_factor)):f}"
-    return text.replace("* 0.0001\n", f"* {fraction}\n")
+    return text.replace("* 0.0001\n", f"* {q11_fraction(scale_factor):f}\n")
+
+
+def q11_fraction(scale_factor: float) -> Decimal:
+    """Return the fraction of the stock's value that Q11 asks for: 0.0001 / scale factor, to twelve decimal places.
+
+    >>> f"{q11_fraction(100):f}", f"{q11_fraction(30):f}"
+    ('0.000001', '0.000003333333')
+    """
+    return round(Decimal("0.0001") / Decimal(str(scale_factor)), 12).normalize()
 
 
 def move_into_place(made: Path, folder: Path) -> None:

@@ -101,6 +101,13 @@ def test_a_peer_that_cannot_start(tmp_path: Path) -> None:
     try:
         with pytest.raises(PeerFailed, match=r"^RuntimeError: no such engine$"):
             process.start()
+        with pytest.raises(PeerFailed, match=r"^RuntimeError: no such engine$"):
+            process.run("cannot start", "a", 30)
+        start = time.monotonic()
+        for _ in range(3):
+            with pytest.raises(PeerFailed, match=r"^not started again: RuntimeError: no such engine$"):
+                process.run("cannot start", "a", 30)
+        assert time.monotonic() - start < 0.1
     finally:
         process.close()
 

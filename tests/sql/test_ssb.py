@@ -11,12 +11,10 @@ from hybridq.session import connect
 from hybridq.shipped import find_plan, plan_names
 from hybridq.testing import ssb
 from hybridq.testing.asserts import assert_same_answer
-from hybridq.testing.reference import duckdb_answer
+from hybridq.testing.reference import SSB_REFERENCES, duckdb_answer
 
 MODES = ("cpu", "gpu", "cop")
-COUNTS = {1: 3, 2: 3, 3: 4, 4: 3}
-QUERIES = tuple(f"ssb/q{flight}_{number}" for flight, count in COUNTS.items() for number in range(1, count + 1))
-ORDER_BY = {"ssb/q2": ("d_year", "p_brand1"), "ssb/q3": ("d_year", "revenue"), "ssb/q4": (0, 1, 2)}
+QUERIES = tuple(SSB_REFERENCES)
 
 
 @pytest.fixture(scope="module")
@@ -34,9 +32,8 @@ def session(request, two_workers, ssb_folder):
 def check(session, name, folder, mode):
     text = find_plan(name).read_text()
     query = session.sql(text)
-    keys = ORDER_BY.get(name[:6], ())
-    order_by = [key for key in keys if isinstance(key, str) or key < len(query.schema) - 1]
     answer = query.collect(mode=mode).to_arrow()
+    order_by = SSB_REFERENCES[name].order_by
     assert_same_answer(answer, duckdb_answer(text, folder, query.schema), order_by=order_by)
     return answer
 

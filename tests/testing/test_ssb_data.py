@@ -58,6 +58,30 @@ def test_the_same_data_every_time(folder, tmp_path):
         assert pq.read_table(other / f"{name}.parquet").equals(pq.read_table(folder / f"{name}.parquet"))
 
 
+def test_several_files_have_the_same_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr(ssb, "ORDERS_OF_A_BLOCK", 1000)
+    single = pq.read_table(ssb.generate(0.002, tmp_path / "single") / "lineorder.parquet")
+    (tmp_path / "several").mkdir()
+    (tmp_path / "several" / "lineorder.parquet").write_bytes(b"broken")
+    folder = ssb.generate(0.002, tmp_path / "several", files=2)
+    assert sorted(path.name for path in folder.iterdir() if path.name.startswith("lineorder")) == ["lineorder"]
+    names = [path.name for path in sorted((folder / "lineorder").iterdir())]
+    assert names == ["lineorder.0001.parquet", "lineorder.0002.parquet"]
+    assert pq.read_table(folder / "lineorder").equals(single)
+    assert ssb.is_complete(folder, 0.002)
+    (folder / "lineorder" / names[0]).unlink()
+    assert not ssb.is_complete(folder, 0.002)
+    ssb.generate(0.002, folder, files=3)
+    assert pq.read_table(folder / "lineorder").equals(single)
+
+
+def test_files_are_made_by_processes(tmp_path):
+    folder = ssb.generate(0.2, tmp_path / "made", files=2, processes=2)
+    rows = [pq.read_metadata(path).num_rows for path in sorted((folder / "lineorder").iterdir())]
+    assert ssb.is_complete(folder, 0.2)
+    assert rows[0] > rows[1] > 0
+
+
 def test_complete_data_is_kept_and_incomplete_data_made_again(tmp_path):
     folder = ssb.generate(0.001, tmp_path / "made")
     stamps = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
