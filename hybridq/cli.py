@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -207,7 +207,7 @@ def devices(cluster: ClusterOption = None) -> None:
     from hybridq.output import write_answer
     from hybridq.session import connect
 
-    with connect(cluster) as session:
+    with connect(cluster, calibrate=0) as session:
         rows = [asdict(device) for device in session.devices()]
         write_answer(pa.Table.from_pylist(rows), "table", None, sys.stdout)
 
@@ -224,7 +224,7 @@ def calibrate(
     from hybridq.placement.summary import describe
     from hybridq.session import connect
 
-    with connect(cluster) as session:
+    with connect(cluster, calibrate=0) as session:
         profile = session.calibrate(quick=quick)
     typer.echo(json.dumps(profile.to_dict(), indent=2) if form is FigureFormat.json else describe(profile))
 
@@ -258,7 +258,8 @@ def placement(
 
     _check_outputs(output)
     Catalog().register_folder(data)  # before a cluster starts
-    with connect(cluster) as session:
+    options: dict[str, Any] = {"calibrate": 0} if profile is StartingPoint.none else {}
+    with connect(cluster, None, **options) as session:
         session.register_folder(data)
         texts = model_report.plans_over(session, plans or ())
         effort = model_report.Effort(repeats, profile.value, time_limit)

@@ -11,7 +11,15 @@ from typing import Any
 from hybridq.errors import ConfigurationError
 
 MAY_BE_ZERO = frozenset(
-    {"chunk_units", "broadcast_limit_bytes", "gather_limit_bytes", "split_memory_bytes", "result_bytes", "read_ahead"}
+    {
+        "calibrate",
+        "chunk_units",
+        "broadcast_limit_bytes",
+        "gather_limit_bytes",
+        "split_memory_bytes",
+        "result_bytes",
+        "read_ahead",
+    }
 )
 """Settings for which zero has a meaning of its own."""
 
@@ -48,6 +56,9 @@ class Config:
         Estimated size of a join's output past which a chunk's rows are joined piece by piece.
     result_bytes : int
         Size past which an answer is not fetched; 0: what this process can still get.
+    calibrate : int
+        1: where CPU and GPU workers were never measured, that is done in a small form while the session begins; the
+        first query waits for it, some two seconds. 0: never without being asked to.
     connect_timeout : float
         Seconds to wait for a scheduler and its workers.
     stall_timeout : float
@@ -67,6 +78,7 @@ class Config:
     split_memory_bytes: int = 0
     join_bytes: int = 256 * 2**20
     result_bytes: int = 0
+    calibrate: int = 1
     connect_timeout: float = 8.0
     stall_timeout: float = 30.0
 

@@ -112,6 +112,7 @@ def run(
             "placement can be judged only where there are CPU and GPU workers; see cluster/README.md"
         )
     known = session._know()
+    session._calibration.wait()
     if effort.calibrated == "now" or (effort.calibrated == "kept" and not known.profile.measured):
         session.calibrate(quick=True)
     yield _cluster(session, effort)

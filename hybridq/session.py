@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from hybridq.answers import Handle, Result
 from hybridq.config import Config, HotColumns, cache_folder
 from hybridq.errors import ClusterUnreachable, ConfigurationError, ExecutionError, QueryCancelled, RequestError
+from hybridq.first_calibration import FirstCalibration, is_wanted
 from hybridq.report import Report
 
 if TYPE_CHECKING:
@@ -148,8 +149,11 @@ class Session:
         self._hot: HotColumns | None = None
         self._placer: Placer | None = None
         self._learnt: list[Placer] = []
+        self._calibration = FirstCalibration()
         # Also when the session is forgotten, and at the interpreter's end.
         self._finalizer = weakref.finalize(self, _close, self._connection, cluster, self._learnt)
+        if is_wanted(connection, config) and not self._know().profile.measured:
+            self._calibration.begin(connection, self._know())
 
     def __enter__(self) -> Session:
         return self
@@ -244,9 +248,10 @@ class Session:
         ExecutionError
             The profile cannot be written.
         """
+        self._calibration.wait()
         devices = self._connection.devices()
         try:
-            return self._know().calibrate(self._connection.measure(quick), devices)
+            return self._know().calibrate(self._connection.measure("quick" if quick else "full"), devices)
         except OSError as error:
             raise ExecutionError(f"cannot keep the profile: {error}") from error
 
@@ -388,6 +393,7 @@ class Query:
         from hybridq.dispatch.memory import rows_that_fit
 
         session = self._session
+        session._calibration.wait()
         devices = session.devices()
         hot = session._hot.columns if session._hot is not None else {}
         return session._know().predict(

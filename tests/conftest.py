@@ -32,8 +32,9 @@ def simulated_cluster(cpu_workers: int, gpu_workers: int) -> dict[str, Any]:
 
 @pytest.fixture(scope="session", autouse=True)
 def cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Nothing that a test learns or makes is left to the user, nor taken from there."""
+    """Nothing that a test learns or makes is left to the user, nor taken from there; no session measures by itself."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HYBRIDQ_CALIBRATE", "0")
         patch.setenv("HYBRIDQ_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
 

@@ -6,16 +6,20 @@ import asyncio
 import logging
 import time
 import uuid
-from typing import Any, Protocol, cast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from hybridq.dispatch.devices import RESOURCES, Device, require_devices, slots
 from hybridq.dispatch.executor import DaskExecutor, EventRouter, Executor
 from hybridq.dispatch.messages import send_promptly
 from hybridq.dispatch.roster import Roster, workers_of
 from hybridq.errors import ClusterUnreachable, DeviceUnavailable, WorkersLost
-from hybridq.placement.calibrate import ClusterMeasurements
+from hybridq.placement.calibrate import ClusterMeasurements, EffortName
 from hybridq.security import TlsFiles
 from hybridq.topology import Kind
+
+if TYPE_CHECKING:
+    from hybridq.dispatch.measurements import Measured
 
 logger = logging.getLogger(__name__)
 
@@ -24,9 +28,6 @@ CLOSE_SECONDS = 2.0
 
 MEASURE_TIMEOUT = 300.0
 """Seconds after which measuring a worker is given up."""
-
-EMPTY_TASKS = 100
-"""Tasks that do nothing, to see what Dask takes for each."""
 
 
 def preload() -> None:
@@ -68,8 +69,8 @@ class ConnectionProtocol(Protocol):
     def forget(self, query: str) -> None:
         """Drop what tasks of a query still report."""
 
-    def measure(self, quick: bool) -> ClusterMeasurements:
-        """Measure one worker of each kind, one after the other, and what handing out tasks costs."""
+    def measure(self, effort: EffortName) -> ClusterMeasurements:
+        """Measure one worker of each kind, and what handing out tasks costs."""
 
     def close(self) -> None:
         """Disconnect."""
@@ -146,32 +147,46 @@ class Connection:
         """Drop what tasks of a query still report."""
         self._router.close(query)
 
-    def measure(self, quick: bool) -> ClusterMeasurements:
-        """Measure one worker of each kind, one after the other, and what handing out tasks costs.
+    def measure(self, effort: EffortName) -> ClusterMeasurements:
+        """Measure one worker of each kind, and what handing out tasks costs.
 
         Raises
         ------
         WorkersLost
             A worker did not answer in time.
         """
-        from hybridq.dispatch.measurements import Measured, measure_worker
+        from hybridq.dispatch.measurements import EFFORTS
 
         start = time.perf_counter()
         workers: dict[Kind, Measured] = {}
         chosen = {device.kind: device for device in reversed(self.devices())}
-        for kind, device in chosen.items():
-            future = self._client.submit(
-                measure_worker, kind, quick, key=f"hybridq_calibrate-{uuid.uuid4().hex}", workers=[device.address],
-                resources={RESOURCES[kind]: 1},
-            )  # fmt: skip
-            try:
-                workers[kind] = future.result(timeout=MEASURE_TIMEOUT)
-            except TimeoutError:
-                raise WorkersLost(f"worker {device.worker} was not measured in {MEASURE_TIMEOUT:g} s") from None
-        kind = "cpu" if "cpu" in chosen else "gpu"
+        groups = [chosen] if EFFORTS[effort].together else [{kind: device} for kind, device in chosen.items()]
+        for group in groups:
+            workers |= self._measure_workers(group, effort)
+        kind: Kind = "cpu" if "cpu" in chosen else "gpu"
         round_trip = min(self._run_empty_tasks(kind, 1) for _ in range(5))
-        task = self._run_empty_tasks(kind, EMPTY_TASKS) / EMPTY_TASKS
-        return ClusterMeasurements(workers, task, round_trip, time.perf_counter() - start)
+        count = EFFORTS[effort].empty_tasks
+        task = self._run_empty_tasks(kind, count) / count
+        return ClusterMeasurements(workers, task, round_trip, time.perf_counter() - start, effort)
+
+    def _measure_workers(self, chosen: Mapping[Kind, Device], effort: EffortName) -> dict[Kind, Measured]:
+        """Measure one worker of each of some kinds at the same time."""
+        from hybridq.dispatch.measurements import measure_worker
+
+        futures = {
+            kind: self._client.submit(
+                measure_worker, kind, effort, key=f"hybridq_calibrate-{uuid.uuid4().hex}", workers=[device.address],
+                resources={RESOURCES[kind]: 1},
+            )
+            for kind, device in chosen.items()
+        }  # fmt: skip
+        found: dict[Kind, Measured] = {}
+        for kind, future in futures.items():
+            try:
+                found[kind] = future.result(timeout=MEASURE_TIMEOUT)
+            except TimeoutError:
+                raise WorkersLost(f"worker {chosen[kind].worker} was not measured in {MEASURE_TIMEOUT:g} s") from None
+        return found
 
     def _run_empty_tasks(self, kind: Kind, count: int) -> float:
         """Return the seconds until the client has heard of so many tasks' ends."""

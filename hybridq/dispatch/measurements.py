@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,7 @@ from hybridq.engines.protocol import Engine, Frame, ReadColumn, ReadRequest
 from hybridq.errors import DeviceOutOfMemory, ExecutionError, RequestError
 from hybridq.merge.aggregate import merge_partials
 from hybridq.physical.pipeline import AggregateMerge
+from hybridq.placement.calibrate import EffortName
 from hybridq.plan.expressions import AggregateCall, Call, Column, Expression, Literal, NamedExpression, SortKey
 from hybridq.types import Field, sum_type
 
@@ -66,6 +67,14 @@ class Effort:
         Runs, of which the fastest counts; one, where it takes long.
     budget_s : float
         No further size is begun after so long.
+    until_straight : bool
+        No further size is measured of what grows with its size already.
+    copies : int
+        Times that the largest file is read at once, as one more size; 0: not at all.
+    empty_tasks : int
+        Tasks that do nothing, to see what Dask takes for each.
+    together : bool
+        All kinds of device are measured at the same time.
     """
 
     sizes: tuple[int, ...]
@@ -74,10 +83,22 @@ class Effort:
     enough_s: float
     repeats: int
     budget_s: float
+    until_straight: bool = False
+    copies: int = 0
+    empty_tasks: int = 100
+    together: bool = False
 
 
 FULL = Effort(tuple(2**power for power in range(10, 27, 2)), (2**14, 2**18, 2**20), CODECS, 0.15, 3, 5.0)
 QUICK = Effort((2**12, 2**16, 2**19), (2**14, 2**18), ("snappy",), 0.05, 2, 2.0)
+SMALL = Effort(
+    (2**13, 2**17, 2**19), (2**14, 2**17), ("snappy",), 0.01, 2, 0.4, until_straight=True, copies=16, empty_tasks=20,
+    together=True,
+)  # fmt: skip
+EFFORTS: Mapping[EffortName, Effort] = {"full": FULL, "quick": QUICK, "small": SMALL}
+
+STRAIGHT = 0.5
+"""What takes at least this part as much longer as it is larger is taken to be straight from there on."""
 
 
 @dataclass(slots=True)
@@ -95,9 +116,9 @@ class Measured:
     left_out: list[str] = field(default_factory=list)
 
 
-def measure_worker(kind: str, quick: bool) -> Measured:
+def measure_worker(kind: str, effort: EffortName) -> Measured:
     """Measure this process's engine for one kind of device."""
-    return measure(engine_for_worker(kind), QUICK if quick else FULL)
+    return measure(engine_for_worker(kind), EFFORTS[effort])
 
 
 def measure(engine: Engine, effort: Effort) -> Measured:
@@ -210,12 +231,21 @@ def _measure_operators(engine: Engine, effort: Effort, found: Measured) -> None:
             for name, run in _operations(engine, _numbers(rows), rows):
                 if name not in done:
                     seconds = _timed(run, effort.repeats, effort.enough_s)
-                    found.operators.setdefault(name, []).append((rows, seconds))
-                    if seconds > effort.enough_s:
+                    samples = found.operators.setdefault(name, [])
+                    samples.append((rows, seconds))
+                    if seconds > effort.enough_s or (effort.until_straight and _is_straight(samples)):
                         done.add(name)
         except (DeviceOutOfMemory, MemoryError) as error:
             found.left_out.append(f"operators from {rows} rows: {error}")
             break
+
+
+def _is_straight(samples: Sequence[tuple[float, float]]) -> bool:
+    """Tell whether the last sample takes longer than the one before much as it is larger."""
+    if len(samples) < 2:
+        return False
+    (before, earlier), (size, seconds) = samples[-2:]
+    return seconds / earlier >= STRAIGHT * size / before
 
 
 def _put(engine: Engine, table: pa.Table) -> None:
@@ -282,10 +312,16 @@ def _measure_reading(engine: Engine, effort: Effort, found: Measured) -> None:
             )  # fmt: skip
             found.page_cache.append((path.stat().st_size, _timed(path.read_bytes, 2, effort.enough_s)))
             groups = tuple(range(-(-rows // ROW_GROUP_ROWS)))
-            for name, data_type in COLUMNS.items():
-                columns = (ReadColumn(name, name, data_type),)
-                request = ReadRequest(((str(path), groups),), columns, None, (name,))
-                _measure_read(engine, effort, found, f"{codec}/{name}", rows, request)
+            largest = rows == effort.read_sizes[-1]
+            for copies in (1, effort.copies) if effort.copies and largest else (1,):
+                for name, data_type in COLUMNS.items():
+                    samples = found.read.get(f"{codec}/{name}", [])
+                    if copies > 1 and (_is_straight(samples) or time.perf_counter() > deadline):
+                        continue
+                    request = ReadRequest(
+                        ((str(path), groups),) * copies, (ReadColumn(name, name, data_type),), None, (name,)
+                    )
+                    _measure_read(engine, effort, found, f"{codec}/{name}", rows * copies, request)
             path.unlink()
 
 

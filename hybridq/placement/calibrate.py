@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from hybridq.placement.curves import Curve
 from hybridq.placement.profile import DeviceProfile, Profile, Transfer, assumed
@@ -19,6 +19,9 @@ from hybridq.topology import Kind
 
 LIBRARIES = ("hybridq", "pyarrow", "pandas", "numpy", "distributed", "pylibcudf-cu13", "pylibcudf-cu12")
 """Libraries whose versions a profile depends on."""
+
+EffortName = Literal["full", "quick", "small"]
+"""How much is measured: most of a minute, some seconds, or as little as a first query can wait for."""
 
 Samples = list[tuple[float, float]]
 
@@ -68,12 +71,15 @@ class ClusterMeasurements:
         As in ``Profile``.
     seconds : float
         What measuring took.
+    effort : str
+        ``full``, ``quick`` or ``small``.
     """
 
     workers: Mapping[Kind, WorkerMeasurements]
     task_s: float
     round_trip_s: float
     seconds: float
+    effort: EffortName = "full"
 
 
 def identity_of(devices: Sequence[DeviceDescription]) -> dict[str, Any]:
@@ -135,6 +141,7 @@ def make_profile(measured: ClusterMeasurements, devices: Sequence[DeviceDescript
         cores=cores,
         details={
             "measured_in_s": round(measured.seconds, 3),
+            "effort": measured.effort,
             "left_out": [f"{kind}: {what}" for kind, worker in measured.workers.items() for what in worker.left_out],
         },
     )

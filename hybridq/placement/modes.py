@@ -34,7 +34,10 @@ WORTH_MOVING_S = 0.01
 """... and for at least so many seconds."""
 
 WORTH_SHARING_S = 0.01
-"""The same, for sharing such a stage; what sharing is expected to lose where it was asked for has to be more."""
+"""The same, for sharing such a stage."""
+
+MAY_BE_LOST_S = 0.04
+"""A stage is shared because that was asked for although it is expected to take so many seconds longer."""
 
 PROBE_TIME = 0.25
 """Part of a stage's time that such a chunk may be expected to take."""
@@ -282,7 +285,7 @@ def _worth_sharing(
             both = options.get("EXEC_COP") or min(
                 alone, key=lambda option: option.seconds, default=Option(0, None, "cpu")
             )
-            margin = max(WORTH_SHARING_S, both.seconds * (1 - WORTH_SPLITTING))
+            margin = max(MAY_BE_LOST_S, both.seconds * (1 - WORTH_SPLITTING))
             options["EXEC_COP"] = replace(both, seconds=both.seconds - margin)
         plan.append(_choice(stage, options))
     modes = choose(plan)

@@ -16,12 +16,12 @@ import pyarrow as pa
 from hybridq.config import Config
 from hybridq.dispatch.devices import Device, slots
 from hybridq.dispatch.executor import Event, Failed, Finished, Message
-from hybridq.dispatch.measurements import FULL, QUICK, measure
+from hybridq.dispatch.measurements import EFFORTS, measure
 from hybridq.dispatch.pieces import PieceStore
 from hybridq.dispatch.tasks import ChunkTask, MergeTask, compute_chunk, compute_merge, compute_read_ahead
 from hybridq.engines.protocol import Engine
 from hybridq.errors import HybridqError
-from hybridq.placement.calibrate import ClusterMeasurements
+from hybridq.placement.calibrate import ClusterMeasurements, EffortName
 from hybridq.session import Session
 from hybridq.testing.simulated import SimulatedGpuEngine
 from hybridq.topology import Kind
@@ -130,11 +130,11 @@ class InProcessConnection:
     def forget(self, query: str) -> None:
         """Do nothing: nothing comes late."""
 
-    def measure(self, quick: bool) -> ClusterMeasurements:
+    def measure(self, effort: EffortName) -> ClusterMeasurements:
         """Measure each engine; tasks cost nothing here."""
         start = time.perf_counter()
-        workers = {kind: measure(engine, QUICK if quick else FULL) for kind, engine in self._engines.items()}
-        return ClusterMeasurements(workers, 1e-6, 1e-6, time.perf_counter() - start)
+        workers = {kind: measure(engine, EFFORTS[effort]) for kind, engine in self._engines.items()}
+        return ClusterMeasurements(workers, 1e-6, 1e-6, time.perf_counter() - start, effort)
 
     def close(self) -> None:
         """Do nothing: nothing was opened."""

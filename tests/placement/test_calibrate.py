@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from itertools import pairwise
 
 import pytest
 
-from hybridq.dispatch.measurements import QUICK, measure
+from hybridq.dispatch.measurements import QUICK, SMALL, STRAIGHT, measure
 from hybridq.engines.cpu import CpuEngine
 from hybridq.placement.calibrate import ClusterMeasurements, ProfileStore, identity_of, make_profile
 from hybridq.placement.placer import PROBE_EVERY, Placer
@@ -87,6 +88,17 @@ def test_a_damaged_or_foreign_profile_is_set_aside(profile, tmp_path, damage):
     assert path.with_suffix(".json.bad").exists()
     store.save(profile)
     assert store.load(profile.identity) is not None
+
+
+def test_the_small_form_measures_everything_until_it_grows_with_its_size():
+    found = measure(CpuEngine(), SMALL)
+    assert found.operators.keys() == set(OPERATORS)
+    assert not found.left_out
+    sizes = {rows for samples in found.read.values() for rows, _ in samples}
+    assert sizes <= {*SMALL.read_sizes, SMALL.read_sizes[-1] * SMALL.copies}
+    for name, samples in found.operators.items():
+        for (before, earlier), (size, seconds) in pairwise(samples[:-1]):
+            assert seconds / earlier < STRAIGHT * size / before, name
 
 
 def test_what_was_learned_is_there_in_the_next_session(tmp_path):
