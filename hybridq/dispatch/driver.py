@@ -18,13 +18,14 @@ import pyarrow as pa
 
 from hybridq.dispatch.chunk_states import ChunkState, Part
 from hybridq.dispatch.delivery import Delivering
+from hybridq.dispatch.device_rows import collects_columns
 from hybridq.dispatch.executor import CancelRequested, Event, Finished, Message, Vanished
 from hybridq.dispatch.memory import check_answer, check_window, factor_of, range_bytes, rows_that_fit
 from hybridq.dispatch.pieces import PROBING, PieceList
 from hybridq.dispatch.progress import KindProgress, Progress
 from hybridq.dispatch.recovery import TooLarge, check_broadcast, check_gathered, unneeded
 from hybridq.dispatch.stage_run import StageRun
-from hybridq.dispatch.tasks import MergeTask
+from hybridq.dispatch.tasks import MergeTask, Stay
 from hybridq.errors import ExecutionError, QueryCancelled
 from hybridq.physical.binding import value_of
 from hybridq.physical.chunks import Chunk, PieceUnits, RangeUnits
@@ -276,8 +277,18 @@ class Driver(Delivering):
         if isinstance(chunk.source, RangeUnits):  # what to cut is said by the list
             task = replace(task, chunk=replace(task.chunk, source=replace(chunk.source, cuts=())))
         memory = self._config.split_memory_bytes
-        task = replace(task, hot=self._hot, pieces=pieces, split_memory=memory, ahead=bool(ahead))
+        stay = self._where_to_stay(run) if kind == "gpu" else "no"
+        task = replace(task, hot=self._hot, pieces=pieces, split_memory=memory, ahead=bool(ahead), stay=stay)
         self._executor.run_chunk(task, tables, inputs, kind, -run.stage.id)
+
+    def _where_to_stay(self, run: StageRun) -> Stay:
+        """Say whether a GPU that has made rows of a stage keeps them, for stages that it will run next."""
+        readers = [self._runs[number] for number in self._needed_by[run.stage.id]]
+        if not collects_columns(run.stage) or not readers:
+            return "no"
+        if any(run.stage.id not in reader.stage.inputs or "gpu" not in reader.policy.active for reader in readers):
+            return "no"
+        return "both" if any("cpu" in reader.policy.active for reader in readers) else "on device"
 
     def _piece_lists(self, run: StageRun, chunk: Chunk) -> tuple[PieceList, ...]:
         """Say where the partitions are that a chunk reads."""
@@ -318,7 +329,8 @@ class Driver(Delivering):
         if last:
             check_window(run.stage, sum(part.bytes for part in parts), self._devices)
         key = run.begin_merge(parts, kind, last)
-        task = MergeTask(self._query, self._executor.topic, key, run.blob, last, kind)
+        stay = self._where_to_stay(run) if kind == "gpu" else "no"
+        task = MergeTask(self._query, self._executor.topic, key, run.blob, last, kind, stay)
         self._executor.merge(task, [part.key for part in parts], kind, MERGE_PRIORITY)
 
     def _bytes_by_kind(self, run: StageRun, parts: Sequence[Part]) -> dict[Kind, int]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from hybridq.dispatch.device_rows import DeviceRows, Rows, as_frame, as_table
 from hybridq.dispatch.memory import check_build
 from hybridq.dispatch.merging import merge_tables
 from hybridq.dispatch.pieces import PROBING, PieceReader
@@ -81,12 +82,13 @@ def run_stage(
     engine: Engine,
     stage: Stage,
     chunk: Chunk,
-    inputs: Mapping[int, pa.Table],
+    inputs: Mapping[int, Rows],
     clock: Clock,
     hot: Mapping[str, frozenset[str]] | None = None,
     pieces: PieceReader | None = None,
     ahead: ReadAhead | None = None,
-) -> pa.Table:
+    stay: bool = False,
+) -> Rows:
     """Run a stage's pipeline on one chunk.
 
     Parameters
@@ -97,7 +99,7 @@ def run_stage(
         Its pipeline and build sides are run.
     chunk : Chunk
         What the pipeline reads.
-    inputs : mapping of int to pyarrow.Table
+    inputs : mapping of int to pyarrow.Table or DeviceRows
         Outputs of the stages that this one depends on.
     clock : Clock
         Receives the seconds by section.
@@ -107,10 +109,12 @@ def run_stage(
         Reads partitions; only where the stage does.
     ahead : ReadAhead, optional
         What ``read_source`` gave for the chunk, if it has been read already and is still there.
+    stay : bool
+        The partial result, of a ``CollectSink``, is to stay on the device.
 
     Returns
     -------
-    pyarrow.Table
+    pyarrow.Table or DeviceRows
         The chunk's partial result, of the sink's schema; rows that are to be split are not yet.
     """
     stage = stage.branch(chunk.branch)
@@ -138,6 +142,12 @@ def run_stage(
         frames_out = _steps(engine, stage.pipeline.steps, source, builds, clock)
         del source  # the steps hold it as long as they need it
     sink = stage.pipeline.sink
+    if stay:
+        frames = list(frames_out)
+        with clock.section("sink"):
+            whole = frames[0] if len(frames) == 1 else engine.concatenate(frames)
+            engine.settle()
+            return DeviceRows(engine, whole, sink.schema)
     groups: list[Frame] = []
     for frame in frames_out:
         with clock.section("sink"):
@@ -207,25 +217,20 @@ def _nothing(steps: Sequence[Step]) -> pa.Table:
     return pa.concat_tables(nothing(CpuEngine(), merge))
 
 
-def _broadcast(engine: Engine, build: BroadcastBuild, table: pa.Table) -> BuildSide:
+def _broadcast(engine: Engine, build: BroadcastBuild, rows: Rows) -> BuildSide:
     def make() -> BuildSide:
-        check_build(getattr(engine, "memory", None), table)
-        return engine.build(engine.from_arrow(_named(table, names)), build.keys)
+        check_build(getattr(engine, "memory", None), rows)
+        return engine.build(as_frame(engine, rows, names, lasting=True), build.keys)
 
     names = tuple(field.name for field in build.schema)
-    return BUILD_SIDES.get(table, f"{engine.name} {build.keys} {names}", make)
-
-
-def _named(table: pa.Table, names: Sequence[str]) -> pa.Table:
-    """Return a stage's output under the names that its columns have where it is read."""
-    return table if table.column_names == list(names) else table.rename_columns(list(names))
+    return BUILD_SIDES.get(rows, f"{engine.name} {build.keys} {names}", make)
 
 
 def _flow(
     engine: Engine,
     pipeline: Pipeline,
     units: Units | None,
-    inputs: Mapping[int, pa.Table],
+    inputs: Mapping[int, Rows],
     builds: Mapping[int, BuildSide],
     clock: Clock,
     hot: Mapping[str, frozenset[str]],
@@ -236,12 +241,12 @@ def _flow(
     """
     with clock.section("read"):
         if isinstance(pipeline.source, PartitionSource):
-            frame = engine.from_arrow(inputs[PROBING])
+            frame = engine.from_arrow(as_table(inputs[PROBING]))
         elif isinstance(pipeline.source, RangeSource):
-            frame = engine.sort(engine.from_arrow(inputs[PROBING]), pipeline.source.keys)
+            frame = engine.sort(engine.from_arrow(as_table(inputs[PROBING])), pipeline.source.keys)
         elif isinstance(pipeline.source, StageSource):
-            table = inputs[pipeline.source.stage]
-            frame = engine.from_arrow(_named(table, pipeline.source.names or table.column_names))
+            rows = inputs[pipeline.source.stage]
+            frame = as_frame(engine, rows, pipeline.source.names or rows.column_names)
         else:
             frame = _read(engine, pipeline.source, units, hot, clock)
     return _steps(engine, pipeline.steps, frame, builds, clock)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from hybridq.dispatch.device_rows import Rows
 from hybridq.dispatch.devices import Device
 from hybridq.dispatch.main_memory import MainMemory
 from hybridq.engines.account import DeviceAccount
@@ -215,8 +216,8 @@ def check_chunk(host: MainMemory, chunk: Chunk) -> None:
         )
 
 
-def check_build(account: DeviceAccount | None, table: pa.Table) -> None:
-    """Check that a build side made of a table can stay on the device and leave room for chunks.
+def check_build(account: DeviceAccount | None, table: Rows) -> None:
+    """Check that a build side made of rows can stay on the device and leave room for chunks.
 
     Raises
     ------

@@ -11,15 +11,16 @@ import logging
 import pickle
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from hybridq.config import HotColumns
+from hybridq.dispatch.device_rows import DeviceRows, Rows, as_table, together
 from hybridq.dispatch.exchange import exchange_of_this_worker
 from hybridq.dispatch.execution import Clock, read_source, run_stage
 from hybridq.dispatch.main_memory import Admission, MainMemory, main_memory
@@ -50,6 +51,8 @@ ANSWER_BYTES = 16 * 1024
 
 READ_AHEAD_SHARE = 0.5
 """Share of a device's memory up to which it is filled by reading ahead."""
+
+Stay = Literal["no", "on device", "both"]
 
 SOURCE = -1
 """Stands for the chunk's source in ``ChunkTask.memory``; other values are ids of aligned build sides."""
@@ -87,6 +90,9 @@ class ChunkTask:
         Bytes that the pieces of splits may take in the worker's memory; 0: what the worker finds right.
     ahead : bool
         What it reads was read ahead: that is the last argument.
+    stay : str
+        ``on device``: its rows stay on the device. ``both``: there, and in main memory, for other workers will ask for
+        them. Else they go to main memory.
     """
 
     query: str
@@ -102,6 +108,7 @@ class ChunkTask:
     pieces: tuple[PieceList, ...] = ()
     split_memory: int = 0
     ahead: bool = False
+    stay: Stay = "no"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +121,8 @@ class MergeTask:
         Nothing else is to be merged: compute the stage's output.
     kind : str
         ``cpu`` or ``gpu``: the worker's kind.
+    stay : str
+        As for ``ChunkTask``; only where the merge puts parts one below the other.
     """
 
     query: str
@@ -122,6 +131,7 @@ class MergeTask:
     stage: bytes
     last: bool
     kind: str = "cpu"
+    stay: Stay = "no"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +151,7 @@ class PiecesKept:
 
 
 if TYPE_CHECKING:
-    ChunkValue: TypeAlias = pa.Table | OutOfMemory | PiecesKept
+    ChunkValue: TypeAlias = Rows | OutOfMemory | PiecesKept
 
 
 def run_chunk(task: ChunkTask, *arguments: Any) -> ChunkValue:
@@ -165,7 +175,7 @@ def run_chunk(task: ChunkTask, *arguments: Any) -> ChunkValue:
 def compute_chunk(
     task: ChunkTask,
     engine: Engine,
-    tables: Sequence[pa.Table],
+    tables: Sequence[Rows],
     store: PieceStore,
     fetch: Fetch,
     host: MainMemory | None = None,
@@ -177,7 +187,7 @@ def compute_chunk(
     ----------
     task : ChunkTask
     engine : Engine
-    tables : sequence of pyarrow.Table
+    tables : sequence of pyarrow.Table or DeviceRows
         What does not come from files.
     store : PieceStore
         Keeps pieces of splits here.
@@ -223,13 +233,19 @@ def compute_chunk(
                 watch = admitted.enter_context(account.admitted(footprint(chunk)))
             start = time.perf_counter()
             try:
-                table = run_stage(engine, stage, chunk, inputs, clock, hot, pieces, ahead)
+                stays = task.stay != "no"
+                table = run_stage(engine, stage, chunk, inputs, clock, hot, pieces, ahead, stays)
                 with clock.section("sink"):
-                    if task.complete:
+                    if isinstance(table, DeviceRows):
+                        if task.complete and task.stay == "both":
+                            table.table()
+                    elif task.complete:
                         table = merge_tables(stage, [table], last=True)
                     event |= {"outcome": "done", "rows": table.num_rows, "bytes": table.nbytes}
                     sink = stage.pipeline.sink
-                    if isinstance(sink, SplitSink) or (isinstance(sink, SortedRunSink) and sink.blocks):
+                    if isinstance(table, DeviceRows):
+                        result = table
+                    elif isinstance(sink, SplitSink) or (isinstance(sink, SortedRunSink) and sink.blocks):
                         result = _keep_pieces(task, table, sink, store, event)
                     else:
                         result = compact(table)
@@ -280,7 +296,7 @@ def _keep_pieces(
     return PiecesKept(table.num_rows)
 
 
-def merge_parts(task: MergeTask, *parts: pa.Table) -> pa.Table:
+def merge_parts(task: MergeTask, *parts: Rows) -> Rows:
     """Merge partial results into one, or into the stage's output."""
     wanted = int(MERGE_FACTOR * sum(part.nbytes for part in parts if isinstance(part, pa.Table)))
     with main_memory().admitted(wanted) as watch:
@@ -332,9 +348,7 @@ def compute_read_ahead(task: ChunkTask, engine: Engine, host: MainMemory | None 
         return ReadAhead()
 
 
-def compute_merge(
-    task: MergeTask, parts: Sequence[pa.Table], gpu: Engine | None = None
-) -> tuple[pa.Table, dict[str, Any]]:
+def compute_merge(task: MergeTask, parts: Sequence[Rows], gpu: Engine | None = None) -> tuple[Rows, dict[str, Any]]:
     """Merge partial results, wherever this is called; also return what the driver has to know about the result.
 
     Groups that are many are merged on the GPU where there is one; everything else is the CPU's.
@@ -343,8 +357,11 @@ def compute_merge(
     if any(isinstance(part, OutOfMemory) for part in parts):
         # A worker died with a partial result, and this time its chunk did not fit into memory.
         raise ExecutionError("a partial result was lost with its worker and could not be computed again: out of memory")
+    stage = load_stage(task.stage)
     try:
-        table = compact(merge_tables(load_stage(task.stage), parts, task.last, gpu))
+        table = _together_on_device(task, stage, parts, gpu)
+        if table is None:
+            table = compact(merge_tables(stage, [as_table(part) for part in parts], task.last, gpu))
     except HybridqError:
         raise
     except MemoryError:
@@ -360,7 +377,22 @@ def compute_merge(
         "bytes": table.nbytes,
         "seconds": {"total": seconds},
     }
-    return table, event | (_small_answer(table) if task.last else {})
+    return table, event | (_small_answer(table) if task.last and not isinstance(table, DeviceRows) else {})
+
+
+def _together_on_device(task: MergeTask, stage: Stage, parts: Sequence[Rows], gpu: Engine | None) -> DeviceRows | None:
+    """Put parts one below the other on the device, if they are to stay there and there is room."""
+    if gpu is None or task.stay == "no":
+        return None
+    account: DeviceAccount | None = getattr(gpu, "memory", None)
+    try:
+        with account.admitted(sum(part.nbytes for part in parts)) if account is not None else nullcontext():
+            rows = together(gpu, parts, stage.pipeline.sink.schema)
+    except (DeviceOutOfMemory, MemoryError):
+        return None
+    if task.last and task.stay == "both":
+        rows.table()
+    return rows
 
 
 def _small_answer(table: pa.Table) -> dict[str, bytes]:
@@ -380,11 +412,11 @@ def load_stage(data: bytes) -> Stage:
     return stage
 
 
-def _with_tables(task: ChunkTask, tables: Sequence[pa.Table]) -> Chunk:
+def _with_tables(task: ChunkTask, tables: Sequence[Rows]) -> Chunk:
     """Put tables that came as arguments back into the chunk."""
     if not task.memory:
         return task.chunk
-    units = {place: MemoryUnits(table) for place, table in zip(task.memory, tables, strict=False)}
+    units = {place: MemoryUnits(as_table(table)) for place, table in zip(task.memory, tables, strict=False)}
     aligned = tuple((build, units.get(build, piece)) for build, piece in task.chunk.aligned)
     return replace(task.chunk, source=units.get(SOURCE, task.chunk.source), aligned=aligned)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from hybridq.dispatch.device_rows import DEVICE_ROWS, Rows
 from hybridq.dispatch.messages import send_promptly
 from hybridq.dispatch.read_ahead import READ_AHEAD
 from hybridq.engines.protocol import BuildSide, Engine
@@ -76,6 +77,7 @@ def engine_for_worker(kind: str) -> Engine:
         simulated = simulated_gpu_engine(limit, speed, steady)
         simulated.memory.keeps(lambda: BUILD_SIDES.nbytes)
         simulated.memory.keeps(lambda: READ_AHEAD.nbytes, READ_AHEAD.evict)
+        simulated.memory.keeps(lambda: DEVICE_ROWS.nbytes, DEVICE_ROWS.evict)
         return simulated
     if name == "cuda":
         return _gpu_engine(os.environ.get("HYBRIDQ_DEVICE_MEMORY"))
@@ -94,6 +96,7 @@ def _gpu_engine(memory: str | None) -> Engine:
     account = start_device(int(memory)) if memory else start_device()
     account.keeps(lambda: BUILD_SIDES.nbytes)
     account.keeps(lambda: READ_AHEAD.nbytes, READ_AHEAD.evict)
+    account.keeps(lambda: DEVICE_ROWS.nbytes, DEVICE_ROWS.evict)
     return GpuEngine(account)
 
 
@@ -123,7 +126,7 @@ class _Entry:
 
     __slots__ = ("build", "lock", "table")
 
-    def __init__(self, table: weakref.ref[pa.Table]) -> None:
+    def __init__(self, table: weakref.ref[Rows]) -> None:
         self.table = table
         self.lock = threading.Lock()
         self.build: BuildSide | None = None
@@ -155,12 +158,12 @@ class BuildCache:
         with self._lock:
             return sum(entry.build.nbytes for entry in self._entries.values() if entry.build is not None)
 
-    def get(self, table: pa.Table, label: str, make: Callable[[], BuildSide]) -> BuildSide:
+    def get(self, table: Rows, label: str, make: Callable[[], BuildSide]) -> BuildSide:
         """Return the build side of ``table``; ``make`` is called by the first thread that asks, the others wait for it.
 
         Parameters
         ----------
-        table : pyarrow.Table
+        table : pyarrow.Table or DeviceRows
             What the build side is made from.
         label : str
             Tells apart build sides of one table (other keys, another engine).

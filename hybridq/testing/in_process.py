@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from hybridq.config import Config
+from hybridq.dispatch.device_rows import as_table
 from hybridq.dispatch.devices import Device, slots
 from hybridq.dispatch.executor import Event, Failed, Finished, Message
 from hybridq.dispatch.measurements import EFFORTS, measure
@@ -88,7 +89,7 @@ class InProcessExecutor:
 
     def fetch(self, key: str, stop: Callable[[], bool] = lambda: False) -> pa.Table:
         """Return a task's value."""
-        return self._values[key]
+        return as_table(self._values[key])
 
     def release(self, keys: Sequence[str]) -> None:
         """Forget values that are no longer needed."""

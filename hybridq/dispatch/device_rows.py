@@ -1,0 +1,212 @@
+"""Rows that stay on the device that made them, for the next stage on the same device.
+
+A stage's output is an Arrow table that any process can read. A build side that a GPU has made, and that the same GPU
+will probe, need not be copied to main memory and back: its rows stay where they are. Whoever else asks for them gets
+the Arrow table, which is made then. All of them may be moved to main memory at any time, when the device's memory is
+needed for something else.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from hybridq.engines.protocol import Engine, Frame
+from hybridq.physical.pipeline import CollectSink, ConcatenateMerge, ProjectStep, Stage
+from hybridq.plan.expressions import Column, NamedExpression
+from hybridq.types import Field, Schema, is_decimal
+
+logger = logging.getLogger(__name__)
+
+
+class DeviceRows:
+    """A stage's output on the device of this process; an Arrow table in any other.
+
+    Parameters
+    ----------
+    engine : Engine
+        Whose device has it.
+    frame : Frame
+        With at least the columns of ``schema``; any thread may use it, for the one that made it has settled.
+    schema : Schema
+        Columns, in order.
+
+    Attributes
+    ----------
+    num_rows : int
+    nbytes : int
+        On the device.
+    """
+
+    def __init__(self, engine: Engine, frame: Frame, schema: Schema) -> None:
+        self._lock = threading.Lock()
+        self._engine = engine
+        self._schema = schema
+        self._table: pa.Table | None = None
+        self._frame: Frame | None = engine.project(frame, [_column(field.name, field) for field in schema])
+        self._lent = False
+        self.num_rows = frame.rows
+        self.nbytes = self._frame.nbytes
+        DEVICE_ROWS.add(self)
+
+    def __reduce__(self) -> tuple[Callable[[pa.Table], pa.Table], tuple[pa.Table]]:
+        """Leave the device: another process gets a table."""
+        return _itself, (self.table(),)
+
+    @property
+    def column_names(self) -> list[str]:
+        """Return the columns' names, in order."""
+        return [field.name for field in self._schema]
+
+    @property
+    def held(self) -> int:
+        """Return the bytes on the device that nobody else answers for."""
+        return 0 if self._frame is None or self._lent else self.nbytes
+
+    def frame(self, engine: Engine, names: Sequence[str], lasting: bool = False) -> Frame | None:
+        """Return the rows on the engine's device, with other names if need be; ``None`` where they are not there.
+
+        Parameters
+        ----------
+        engine : Engine
+        names : sequence of str
+            Of the columns, in order.
+        lasting : bool
+            The caller keeps them for long, and answers for their memory.
+        """
+        with self._lock:
+            if self._frame is None or engine is not self._engine:
+                return None
+            self._lent = self._lent or lasting
+            frame = self._frame
+        named = [_column(name, field) for name, field in zip(names, self._schema, strict=True)]
+        return engine.project(frame, named)
+
+    def table(self) -> pa.Table:
+        """Return the rows as an Arrow table in main memory; they stay on the device as well."""
+        with self._lock:
+            if self._table is None:
+                if self._frame is None:
+                    raise RuntimeError("the rows are neither on the device nor in main memory")
+                self._table = self._engine.to_arrow(self._frame, self._schema)
+            return self._table
+
+    def leave(self) -> int:
+        """Move to main memory; return the bytes that this frees on the device."""
+        held = self.held
+        if held:
+            self.table()
+            with self._lock:
+                self._frame = None
+        return held
+
+
+Rows: TypeAlias = "pa.Table | DeviceRows"
+
+
+class _All:
+    """The rows of all stages that are on the device of this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._all: weakref.WeakSet[DeviceRows] = weakref.WeakSet()
+
+    def add(self, rows: DeviceRows) -> None:
+        with self._lock:
+            self._all.add(rows)
+
+    def _items(self) -> list[DeviceRows]:
+        with self._lock:
+            return list(self._all)
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes that are held."""
+        return sum(rows.held for rows in self._items())
+
+    def evict(self, wanted: int) -> int:
+        """Move rows to main memory until so many bytes are free; return how many there were."""
+        freed = 0
+        for rows in self._items():
+            if freed >= wanted:
+                break
+            try:
+                freed += rows.leave()
+            except Exception as error:  # no memory on either side: others may still be moved
+                logger.warning("%d rows could not leave the device: %r", rows.num_rows, error)
+        return freed
+
+
+DEVICE_ROWS = _All()
+"""What this process has on its device."""
+
+
+def collects_columns(stage: Stage) -> bool:
+    """Tell whether a stage does nothing with its rows on their way to main memory.
+
+    Computed decimals are checked there for digits that their type does not have.
+    """
+    sink, merge = stage.pipeline.sink, stage.merge
+    if not isinstance(sink, CollectSink) or not isinstance(merge, ConcatenateMerge) or stage.finish or stage.more:
+        return False
+    computed = (
+        is_decimal(item.expression.type) and not isinstance(item.expression, Column)
+        for step in stage.pipeline.steps
+        if isinstance(step, ProjectStep)
+        for item in step.expressions
+    )
+    return bool(sink.schema) and sink.count is None and merge.count is None and not any(computed)
+
+
+def as_table(rows: Rows) -> pa.Table:
+    """Return rows as an Arrow table, wherever they are."""
+    return rows.table() if isinstance(rows, DeviceRows) else rows
+
+
+def as_frame(engine: Engine, rows: Rows, names: Sequence[str], lasting: bool = False) -> Frame:
+    """Return rows on an engine's device, with the names that their columns have there.
+
+    Parameters
+    ----------
+    engine, names, lasting
+        As for ``DeviceRows.frame``.
+    rows : pyarrow.Table or DeviceRows
+        Copied to the device if they are not there.
+    """
+    if isinstance(rows, DeviceRows):
+        frame = rows.frame(engine, names, lasting)
+        if frame is not None:
+            return frame
+    table = as_table(rows)
+    return engine.from_arrow(table if table.column_names == list(names) else table.rename_columns(list(names)))
+
+
+def together(engine: Engine, parts: Sequence[Rows], schema: Schema) -> DeviceRows:
+    """Put rows one below the other on an engine's device.
+
+    Parameters
+    ----------
+    engine : Engine
+    parts : sequence of pyarrow.Table or DeviceRows
+        Of ``schema``; at least one.
+    schema : Schema
+    """
+    if len(parts) == 1 and isinstance(parts[0], DeviceRows):
+        return parts[0]
+    names = [field.name for field in schema]
+    frame = engine.concatenate([as_frame(engine, part, names) for part in parts])
+    engine.settle()
+    return DeviceRows(engine, frame, schema)
+
+
+def _column(name: str, field: Field) -> NamedExpression:
+    return NamedExpression(name, Column(field.type, field.name))
+
+
+def _itself(table: pa.Table) -> pa.Table:
+    return table

@@ -1,0 +1,127 @@
+"""Build sides that a GPU made and will probe do not pass through main memory (the simulated GPU)."""
+
+from __future__ import annotations
+
+import pickle
+
+import pyarrow as pa
+import pytest
+
+from hybridq.dispatch.device_rows import DEVICE_ROWS, DeviceRows, as_frame, as_table, together
+from hybridq.engines.cpu import CpuEngine
+from hybridq.errors import DeviceOutOfMemory
+from hybridq.testing.in_process import connect_in_process
+from hybridq.testing.simulated import SimulatedGpuEngine
+from hybridq.types import Field
+
+SCHEMA = (Field("a", pa.int64()), Field("b", pa.string()))
+TABLE = pa.table({"a": [1, 2, None], "b": ["x", None, "z"]})
+
+JOIN = "select f.k, d.name, f.v from f join d on f.k = d.k where d.name <> 'n3' order by f.v"
+
+
+@pytest.fixture
+def gpu():
+    return SimulatedGpuEngine(2**26)
+
+
+def rows_of(gpu, table=TABLE):
+    return DeviceRows(gpu, gpu.from_arrow(table), SCHEMA)
+
+
+def test_another_process_gets_a_table(gpu):
+    rows = rows_of(gpu)
+    again = pickle.loads(pickle.dumps(rows))
+    assert isinstance(again, pa.Table)
+    assert again.equals(TABLE)
+
+
+def test_the_same_engine_gets_the_frame_under_other_names(gpu):
+    frame = as_frame(gpu, rows_of(gpu), ["x", "y"])
+    assert gpu.to_arrow(frame, (Field("x", pa.int64()), Field("y", pa.string()))).column("x").to_pylist() == [
+        1,
+        2,
+        None,
+    ]
+
+
+def test_another_engine_gets_a_copy(gpu):
+    cpu = CpuEngine()
+    assert cpu.to_arrow(as_frame(cpu, rows_of(gpu), ["a", "b"]), SCHEMA).equals(TABLE)
+
+
+def test_rows_leave_the_device_and_stay_the_same(gpu):
+    rows = rows_of(gpu)
+    before, size = gpu.memory.used, rows.nbytes
+    assert DEVICE_ROWS.nbytes >= size > 0
+    assert DEVICE_ROWS.evict(2**40) >= size
+    assert rows.held == 0
+    assert rows.frame(gpu, ["a", "b"]) is None
+    assert gpu.memory.used <= before - size
+    assert as_table(rows).equals(TABLE)
+    assert gpu.to_arrow(as_frame(gpu, rows, ["a", "b"]), SCHEMA).equals(TABLE)
+
+
+def test_who_keeps_the_rows_answers_for_their_memory(gpu):
+    rows = rows_of(gpu)
+    frame = as_frame(gpu, rows, ["a", "b"], lasting=True)
+    assert rows.held == 0
+    assert rows.leave() == 0
+    assert frame.rows == 3
+
+
+def test_parts_from_anywhere_are_put_together(gpu):
+    whole = together(gpu, [rows_of(gpu), TABLE, rows_of(gpu, TABLE.slice(0, 0))], SCHEMA)
+    assert as_table(whole).equals(pa.concat_tables([TABLE, TABLE]))
+    alone = rows_of(gpu)
+    assert together(gpu, [alone], SCHEMA) is alone
+
+
+@pytest.fixture
+def copies(monkeypatch):
+    """Count rows that go to the device from main memory."""
+    counted = []
+    original = SimulatedGpuEngine.from_arrow
+
+    def from_arrow(self, table):
+        counted.append(table.num_rows)
+        return original(self, table)
+
+    monkeypatch.setattr(SimulatedGpuEngine, "from_arrow", from_arrow)
+    return counted
+
+
+@pytest.fixture
+def session(tmp_path, monkeypatch):
+    import pyarrow.parquet as pq
+
+    pq.write_table(
+        pa.table({"k": [i % 50 for i in range(1000)], "v": list(range(1000))}),
+        tmp_path / "f.parquet",
+        row_group_size=90,
+    )
+    names = pa.table({"k": list(range(40)), "name": [f"n{i}" for i in range(40)]})
+    pq.write_table(names, tmp_path / "d.parquet", row_group_size=7)
+    with connect_in_process(chunk_units=1) as found:
+        found.register_folder(tmp_path)
+        # Tables of few rows are read by the chunks that join them; this one is to be a stage of its own.
+        monkeypatch.setattr("hybridq.physical.stages.INLINED_ROWS", 0)
+        yield found
+
+
+@pytest.mark.parametrize("mode", ["gpu", "cop", "cpu"])
+def test_build_sides_stay_on_the_device(session, copies, mode):
+    result = session.sql(JOIN).collect(mode=mode)
+    expected = [(i % 50, f"n{i % 50}", i) for i in range(1000) if i % 50 < 40 and i % 50 != 3]
+    assert [tuple(row.values()) for row in result.to_arrow().to_pylist()] == expected
+    assert [stage.title.rpartition(" ")[2] for stage in result.report.stages][0] == "collect"
+    assert mode == "cop" or not copies
+
+
+def test_a_full_device_gives_them_up(session, monkeypatch):
+    monkeypatch.setattr("hybridq.dispatch.tasks.together", no_room)
+    assert session.sql(JOIN).collect(mode="gpu").to_arrow().num_rows == 780
+
+
+def no_room(*arguments):
+    raise DeviceOutOfMemory("full", 1, 0)
