@@ -70,7 +70,7 @@ class Config:
     gpu_chunk_rows: int = 48_000_000
     chunk_units: int = 0
     window: int = 2
-    read_ahead: int = 4
+    read_ahead: int = 10
     broadcast_bytes: int = 64 * 2**20
     broadcast_limit_bytes: int = 1024 * 2**20
     gather_limit_bytes: int = 256 * 2**20

@@ -39,6 +39,10 @@ CHUNK_SHARE = 0.6
 DEVICE_SHARE = 0.9
 """Share of a device's memory that chunks are planned to fill."""
 
+DEVICE_CHUNKS = 3
+"""Chunks that a device has memory for at once, at least: with more threads the others wait where memory is short, for
+few large chunks take less time than many small ones."""
+
 SMALL_BYTES = 16 * 1024
 """Bytes that are not worth saving."""
 
@@ -246,7 +250,8 @@ def rows_that_fit(
     for device in devices:
         limit = device.device_memory if kind == "gpu" else int(device.memory * CHUNK_SHARE)
         if device.kind == kind and limit:
-            limits.append(limit / device.threads)
+            sharing = min(device.threads, DEVICE_CHUNKS) if kind == "gpu" else device.threads
+            limits.append(limit / sharing)
     if not limits or bytes_per_row <= 0:
         return None
     return max(int(min(limits) * DEVICE_SHARE / (bytes_per_row * factor)), 1)

@@ -100,7 +100,8 @@ class Placer:
         dict of stage to StagePrediction
         """
         chunk_rows: dict[Kind, int] = {"cpu": config.cpu_chunk_rows, "gpu": config.gpu_chunk_rows}
-        resources = Resources(slots, chunk_rows, gpu_fits, resident)
+        threads = max((device.threads for device in self._devices if device.kind == "gpu"), default=2)
+        resources = Resources(slots, chunk_rows, gpu_fits, resident, max(threads, 2))
         work = works(stages, tables)
         with self._lock:
             model = CostModel(self.profile, self._learned)

@@ -50,12 +50,15 @@ class Resources:
         Rows that fit a GPU, given the decoded bytes of a row; ``None``: no bound is known.
     resident : set of (table, column)
         Columns that are decoded in the GPU's memory.
+    gpu_threads : int
+        Chunks that one GPU works on at the same time: they share it.
     """
 
     slots: Mapping[Kind, int]
     chunk_rows: Mapping[Kind, int]
     gpu_fits: Callable[[float], int | None] = lambda row_bytes: None
     resident: AbstractSet[tuple[str, str]] = frozenset()
+    gpu_threads: int = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,8 +284,8 @@ class _Stage:
         rest = sum(sections.values()) - feeding
         if not self._profile.devices[kind].overlaps:
             return feeding + rest
-        # Two slots of a device: while one feeds, the other computes. Each chunk waits for the slower of the two.
-        return 2 * max(feeding, rest)
+        # Slots share a device: while some feed, others compute. Each chunk waits for the slower of the two.
+        return self._resources.gpu_threads * max(feeding, rest)
 
     def _one_chunk(self, kind: Kind, rows: float) -> float:
         """Return the seconds of a chunk that has the device for itself."""
