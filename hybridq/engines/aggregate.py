@@ -131,6 +131,7 @@ _WHOLE: Mapping[str, Callable[[GroupedRows], Column]] = {
     "moments": moments.moments, "merge_moments": moments.merge_moments,
     "comoments": moments.comoments, "merge_comoments": moments.merge_comoments,
     "tally": tallies.tally, "merge_tallies": tallies.merge_tallies,
+    "summary": tallies.summary, "merge_summaries": tallies.merge_summaries,
     "hashes": sketches.hashes, "merge_hashes": sketches.merge_hashes,
     "collect": collecting.collect, "merge_collected": collecting.merge_collected,
     "first": collecting.first, "merge_first": collecting.merge_first,

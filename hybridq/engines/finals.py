@@ -12,6 +12,7 @@ FINAL_VALUES: Mapping[str, Callable[[Call, list[Column]], Column]] = {
     "moment": moments.moment,
     "comoment": moments.comoment,
     "quantile": tallies.quantile,
+    "summary_bound": tallies.summary_bound,
     "estimate_distinct": sketches.estimate_distinct,
     "ordered_values": collecting.ordered_values,
     "row_value": collecting.row_value,

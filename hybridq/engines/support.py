@@ -18,7 +18,7 @@ from hybridq.types import is_interval, is_nested
 NAMES = {"cpu": "the CPU engine", "gpu": "the GPU engine"}
 
 _COMPARING = COMPARISONS | {"greatest", "least"}
-_ORDERING = frozenset({"min", "max", "distinct", "tally", "hashes"})
+_ORDERING = frozenset({"min", "max", "distinct", "tally", "summary", "hashes"})
 """Aggregates that compare values."""
 
 

@@ -334,19 +334,55 @@ def _comoment(call: AggregateCall, argument: Expression, columns: _Columns) -> E
     return Call(call.type, "comoment", (state,), (call.function,))
 
 
-def _quantile(call: AggregateCall, argument: Expression, columns: _Columns) -> Expression:
-    kind = {"quantile_cont": "interpolated", "quantile_disc": "picked", "median": "middle"}[call.function]
+_KINDS = {"quantile_cont": "interpolated", "quantile_disc": "picked", "median": "middle"}
+
+
+def is_quantile(call: AggregateCall) -> bool:
+    """Tell whether an aggregate is a value at some place in the order of all."""
+    return call.function in _KINDS
+
+
+def quantile_rank(call: AggregateCall) -> tuple[str, Fraction]:
+    """Return what a quantile does between two values, and the fraction of all rows at which it is.
+
+    Raises
+    ------
+    Unsupported
+        The fraction is no constant from 0 to 1.
+    """
     fraction = Fraction(1, 2)
-    if call.further:
-        (given,) = call.further
+    if len(call.further) % 2:
+        given = call.further[0]
         if not isinstance(given, Literal) or given.value is None or not 0 <= given.value <= 1:
             raise Unsupported(f"{call.text} needs a constant from 0 to 1 as its fraction")
         # The number as it was written: 0.7 is seven tenths.
         fraction = Fraction(str(given.value))
     if call.order and call.order[0].descending:
         fraction = 1 - fraction
-    values = pa.list_(pa.struct([("value", argument.type), ("count", COUNT_TYPE)]))
-    return Call(call.type, "quantile", (columns.column("tally", argument, values),), (kind, str(fraction)))
+    return _KINDS[call.function], fraction
+
+
+def tally_type(argument: pa.DataType) -> pa.DataType:
+    """Return the type of a list of values, each with the number of its rows."""
+    return pa.list_(pa.struct([("value", argument), ("count", COUNT_TYPE)]))
+
+
+def _quantile(call: AggregateCall, argument: Expression, columns: _Columns) -> Expression:
+    kind, fraction = quantile_rank(call)
+    options = (kind, str(fraction))
+    if len(call.further) < 2:
+        return Call(call.type, "quantile", (columns.column("tally", argument, tally_type(argument.type)),), options)
+    # It is known between which values it is, NULL being no bound: only those are kept.
+    low, high = call.further[-2:]
+    not_below, not_above = (
+        Call(pa.bool_(), "coalesce", (Call(pa.bool_(), comparison, (argument, value)), Literal(pa.bool_(), True)))
+        for comparison, value in (("greater_equal", low), ("less_equal", high))
+    )
+    one, nothing = Literal(COUNT_TYPE, 1), Literal(argument.type, None)
+    inside = Case(argument.type, ((Call(pa.bool_(), "and", (not_below, not_above)), argument),), nothing)
+    below = Case(COUNT_TYPE, ((Call(pa.bool_(), "less", (argument, low)), one),), Literal(COUNT_TYPE, None))
+    tally = columns.column("tally", inside, tally_type(argument.type))
+    return Call(call.type, "quantile", (tally, _count(columns, below), _count(columns, argument)), options)
 
 
 def _estimate(call: AggregateCall, argument: Expression, columns: _Columns) -> Expression:

@@ -7,6 +7,8 @@ Join or another Aggregate needs them as input of a stage of its own.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import singledispatchmethod
 
@@ -16,7 +18,7 @@ from hybridq.errors import Unsupported
 from hybridq.physical import fragments
 from hybridq.physical.binding import subqueries_of
 from hybridq.physical.closing import Closing, ValuesSource
-from hybridq.physical.decompose import decompose
+from hybridq.physical.decompose import decompose, tally_type
 from hybridq.physical.fragments import (
     Fragment,
     OpenMerge,
@@ -44,11 +46,13 @@ from hybridq.physical.pipeline import (
     TableSource,
     TopKSink,
 )
+from hybridq.physical.quantiles import bound, counted, summary, within
 from hybridq.physical.ranges import blocks_for
+from hybridq.physical.split_aggregates import MERGED_TOGETHER
 from hybridq.physical.units import KeyRanges, alignment_overhead
 from hybridq.physical.windows import by_split_keys, decompose_windows, split_by_partition, united
 from hybridq.plan import nodes
-from hybridq.plan.expressions import Column, Expression, Literal, NamedExpression
+from hybridq.plan.expressions import AggregateCall, Column, Expression, Literal, NamedExpression, SubqueryValue
 from hybridq.plan.selectivity import value_width
 from hybridq.types import Field, Schema, is_splittable
 
@@ -58,6 +62,9 @@ ALIGNED_OVERHEAD_LIMIT = 2.0
 INLINED_ROWS, INLINING_ROWS = 1024, 256 * 1024
 """Rows of a table that is read by each chunk which joins it, and of the table that is cut into those chunks: a stage of
 its own, whose output goes to the workers, would take longer."""
+
+MOST_IDS = 1 << 20
+"""Identifiers of the parts of a plan, and numbers of its subqueries, are below this."""
 
 ROW_NUMBERS_WIDTH = 16
 """Bytes that a pair of rows takes besides its columns while a join is made."""
@@ -167,6 +174,11 @@ class _Planner(Closing):
     @lower.register
     def _(self, node: nodes.Aggregate) -> Fragment:
         pipeline = self._as_input(self.lower(node.input))
+        pending = self._pending_aggregate(node)
+        quantiles = counted(node)
+        if quantiles and not self._tallies_may_meet(node, quantiles, pipeline, pending.id):
+            node = within(node, self._bounds(node, quantiles, pending.id))
+            pending, quantiles = replace(pending, node=node), ()
         parts = decompose(node.aggregates)
         group_fields = tuple(Field(item.name, item.expression.type) for item in node.groups)
         if node.sets is not None:
@@ -177,8 +189,9 @@ class _Planner(Closing):
         sink = PartialAggregateSink(node.groups, parts.partial, partial_schema, node.sets, merging)
         final = fragments.identity(group_fields) + parts.final
         merge = AggregateMerge(group_names, parts.merge, final, partial_schema, node.sets)
-        pending = self._pending_aggregate(node)
-        return OpenMerge(pipeline, sink, merge, node.schema, *self._estimate(node), aggregate=pending)
+        merged = OpenMerge(pipeline, sink, merge, node.schema, *self._estimate(node), aggregate=pending)
+        merged.gathers = pending.id if quantiles else None
+        return merged
 
     @lower.register
     def _(self, node: nodes.Sort) -> Fragment:
@@ -269,6 +282,40 @@ class _Planner(Closing):
             return self._may_meet(fragment, identifier, fragment.bytes)
         limit = self._config.gather_limit_bytes
         return limit > 0 and identifier not in self._partitioned and fragment.bytes <= limit
+
+    # --- quantiles -------------------------------------------------------------------------------------------------
+
+    def _tallies_may_meet(
+        self, node: nodes.Aggregate, calls: Sequence[AggregateCall], pipeline: OpenPipeline | OpenUnion, identifier: int
+    ) -> bool:
+        """Tell whether all different values that quantiles are of may be in one place, with their counts."""
+        rows = self._estimator.rows(node.input)
+        size = 0.0
+        for argument in dict.fromkeys(call.argument for call in calls if call.argument is not None):
+            distinct = self._estimator.expression_profile(node.input, argument).distinct
+            size += min(distinct * MERGED_TOGETHER, rows) * value_width(tally_type(argument.type).value_type)
+        return self._may_meet(pipeline, identifier, size)
+
+    def _bounds(
+        self, node: nodes.Aggregate, calls: Sequence[AggregateCall], identifier: int
+    ) -> dict[AggregateCall, tuple[Expression, Expression]]:
+        """Find by a pass over the input between which values quantiles are: constants, once that has been done."""
+        # What the input is made of has numbers of its own this time; those of the rest of the plan must not change.
+        numbers = itertools.count(MOST_IDS * (1 + identifier))
+        ids, self._ids = self._ids, numbers
+        first = summary(self._as_input(self.lower(node.input)), calls)
+        stage = self.close(first, first.schema)
+        self._ids = ids
+        found = {}
+        for call in calls:
+            values: list[Expression] = []
+            for side in ("low", "high"):
+                fragment = bound(stage, first.schema, calls, call, side)
+                number = next(numbers)
+                self.subqueries[number] = self.close(fragment, fragment.schema)
+                values.append(SubqueryValue(fragment.schema[0].type, number))
+            found[call] = (values[0], values[1])
+        return found
 
     def _step(self, fragment: Fragment, step: FilterStep | ProjectStep, node: nodes.Node) -> Fragment:
         fragments.append(fragment, step)

@@ -200,6 +200,8 @@ PARTIALS: Mapping[str, PartialAggregate] = MappingProxyType(
             PartialAggregate("merge_comoments", "merge_comoments"),
             PartialAggregate("tally", "merge_tallies"),
             PartialAggregate("merge_tallies", "merge_tallies"),
+            PartialAggregate("summary", "merge_summaries"),
+            PartialAggregate("merge_summaries", "merge_summaries"),
             PartialAggregate("hashes", "merge_hashes"),
             PartialAggregate("merge_hashes", "merge_hashes"),
             PartialAggregate("collect", "merge_collected"),
@@ -218,6 +220,7 @@ PARTIALS: Mapping[str, PartialAggregate] = MappingProxyType(
 ``moments``     count, pivot, mean above the pivot, and sum of squared deviations of a variable
 ``comoments``   the same of two variables, and the sum of the products of their deviations
 ``tally``       each value with the number of its rows, ascending
+``summary``     some values, ascending, each with the number of rows from the one before to itself
 ``hashes``      the least hashes of the distinct values: a sketch of their number
 ``collect``     rows as they come: a value, and the keys that they will be sorted by
 ``first``       the first such row in order; ``last`` the last
@@ -227,8 +230,8 @@ PARTIALS: Mapping[str, PartialAggregate] = MappingProxyType(
 
 FINAL_FUNCTIONS = frozenset(
     {
-        "moment", "comoment", "quantile", "estimate_distinct", "ordered_values", "row_value", "join_text",
-        "aggregate_list",
+        "moment", "comoment", "quantile", "summary_bound", "estimate_distinct", "ordered_values", "row_value",
+        "join_text", "aggregate_list",
     }
 )  # fmt: skip
 """Functions that make final values of merged partial results. Only the CPU engine has them, for it merges."""
