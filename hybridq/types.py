@@ -53,6 +53,8 @@ def normalize(data_type: pa.DataType) -> pa.DataType:
         return pa.decimal128(min(data_type.precision, MAX_DECIMAL_DIGITS), data_type.scale)
     if pa.types.is_large_list(data_type) or pa.types.is_list(data_type):
         return pa.list_(normalize(data_type.value_type))
+    if pa.types.is_struct(data_type):
+        return pa.struct([pa.field(field.name, normalize(field.type)) for field in data_type])
     return _EQUIVALENT.get(data_type, pa.binary() if pa.types.is_fixed_size_binary(data_type) else data_type)
 
 
@@ -102,6 +104,20 @@ def is_interval(data_type: pa.DataType) -> bool:
 def is_nested(data_type: pa.DataType) -> bool:
     """Tell whether the type is a list, a struct or a map."""
     return bool(pa.types.is_nested(data_type))
+
+
+def same_shape(left: pa.DataType, right: pa.DataType) -> bool:
+    """Tell whether two types differ in nothing but the names of structs' fields.
+
+    >>> same_shape(pa.list_(pa.struct({"a": pa.int8()})), pa.list_(pa.struct({"b": pa.int8()})))
+    True
+    """
+    if pa.types.is_list(left) and pa.types.is_list(right):
+        return same_shape(left.value_type, right.value_type)
+    if pa.types.is_struct(left) and pa.types.is_struct(right):
+        pairs = zip(left.fields, right.fields, strict=False)
+        return left.num_fields == right.num_fields and all(same_shape(a.type, b.type) for a, b in pairs)
+    return bool(left == right)
 
 
 def is_fixed_width(data_type: pa.DataType) -> bool:

@@ -1,4 +1,4 @@
-"""Functions that ask something of lists: how long they are, what they have and where, and one of their values."""
+"""Functions that ask something of lists and structs: how long lists are, what they have, and single values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hybridq.engines import casting
-from hybridq.engines.column import Column, Indices, Mask, to_arrow
+from hybridq.engines.column import Column, Indices, Mask, from_arrow, to_arrow
 from hybridq.engines.comparison import truth
 from hybridq.engines.constants import constant
 from hybridq.engines.list_values import Lists, codes_of, finished, lists_in, numbers_of, put_together, rows_of
@@ -147,11 +147,18 @@ def _to_text(call: Call, arguments: list[Column]) -> Column:
     return text_result(found, arguments, call.type)
 
 
+def _field(call: Call, arguments: list[Column]) -> Column:
+    """Return a field of structs; NULL where the struct is."""
+    (name,) = call.options
+    return finished(from_arrow(pc.struct_field(to_arrow(arguments[0].expand(1)), name)).with_type(call.type), arguments)
+
+
 KERNELS: Mapping[str, Callable[[Call, list[Column]], Column]] = {
     "array_length": _length, "array_element": _element, "array_has": _has,
     "array_has_any": _has_several, "array_has_all": _has_several,
     "array_position": _position, "array_positions": _positions,
     "array_max": _extreme, "array_min": _extreme, "array_to_string": _to_text,
+    "get_field": _field,
 }  # fmt: skip
 
 TAKES_NULL = frozenset({"array_position", "array_positions", "array_to_string"})

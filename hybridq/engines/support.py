@@ -30,7 +30,7 @@ def expression_lacking(kind: Kind, expression: Expression) -> str | None:
     'the CPU engine has no function soundex'
     """
     if isinstance(expression, Call) and expression.function in _COMPARING:
-        reasons = (comparison_lacking(argument.type) for argument in expression.arguments)
+        reasons = (comparison_lacking(argument) for argument in expression.arguments)
         if (reason := next((reason for reason in reasons if reason is not None), None)) is not None:
             return reason
     if isinstance(expression, Call) and not (kind == "cpu" and expression.function in FINAL_FUNCTIONS):
@@ -46,16 +46,16 @@ def aggregate_lacking(kind: Kind, call: AggregateCall) -> str | None:
     if aggregate is None or (kind == "gpu" and not aggregate.gpu):
         return f"{NAMES[kind]} has no aggregate {call.function}"
     if call.argument is not None and call.function in _ORDERING:
-        reason = comparison_lacking(call.argument.type)
+        reason = comparison_lacking(call.argument)
         if reason is not None:
             return reason
     return gpu.aggregate_lacking(call) if kind == "gpu" else None
 
 
-def comparison_lacking(data_type: pa.DataType) -> str | None:
-    """Tell why values of a type are not compared, ordered, grouped or joined by any engine; ``None``: they are."""
-    if is_nested(data_type) or is_interval(data_type):
-        return f"values of type {data_type} cannot be compared, ordered, grouped or joined"
+def comparison_lacking(expression: Expression) -> str | None:
+    """Tell why values are not compared, ordered, grouped or joined by any engine; ``None``: they are."""
+    if is_nested(expression.type) or is_interval(expression.type):
+        return f"{expression} is of type {expression.type}, which cannot be compared, ordered, grouped or joined"
     return None
 
 

@@ -226,6 +226,8 @@ def _planned_type(data_type: pa.DataType) -> pa.DataType:
 
     Columns of types that queries cannot use keep their place as bytes; using one is an error that names it.
     """
+    if pa.types.is_map(data_type) and is_supported(data_type.key_type) and is_supported(data_type.item_type):
+        return data_type  # so that ``m['key']`` is planned, and refused for its column
     return data_type if is_supported(data_type) and not _wide(data_type) else pa.binary()
 
 

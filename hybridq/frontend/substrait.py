@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from hybridq.frontend.double_values import Digits
 from hybridq.frontend.substrait_messages import parse, upgrade_json
 from hybridq.frontend.substrait_relations import Relation, RelationTranslator
 from hybridq.frontend.substrait_subqueries import JoinNote, JoinNotes
+from hybridq.frontend.substrait_values import names_below
 from hybridq.frontend.window_details import WindowDetail
 from hybridq.plan.nodes import Node, Plan
 from hybridq.types import Schema
@@ -147,12 +149,21 @@ def _translate(message: Any, translator: RelationTranslator) -> Plan:
     else:
         relation = translator.translate(relations[0].rel)
         names = tuple(column.name for column in relation.fields)
-    if len(names) != len(relation.fields):
-        raise PlanFormatError(f"the plan names {len(names)} columns and has {len(relation.fields)}")
+    names = _of_columns(names, relation)
     if not names:
         raise Unsupported("a query without columns is not supported")
     translator.notes.check_used()
     return Plan(rooted(relation), names, tuple(translator.subqueries.values))
+
+
+def _of_columns(names: tuple[str, ...], relation: Relation) -> tuple[str, ...]:
+    """Leave out the names of nested fields."""
+    places = list(accumulate((1 + names_below(column.type) for column in relation.fields), initial=0))
+    if len(names) == len(relation.fields):
+        return names
+    if len(names) != places[-1]:
+        raise PlanFormatError(f"the plan names {len(names)} columns and has {len(relation.fields)}")
+    return tuple(names[place] for place in places[:-1])
 
 
 def rooted(relation: Relation) -> Node:

@@ -103,13 +103,15 @@ class AggregateTranslator:
         """Return an aggregate without a name, and whether its decimals have more digits than the producer assumed."""
         body = message.measure
         name = self.expressions.name_of(body.function_reference)
-        if name not in BY_SUBSTRAIT_NAME:
+        if name not in BY_SUBSTRAIT_NAME and name != "nth_value":
             raise Unsupported(f"the aggregate function {name} is not supported")
         if body.phase not in (0, 3):
             raise Unsupported("a plan with partial aggregates is not supported: give the whole aggregate")
         if any(part.WhichOneof("arg_type") != "value" for part in body.arguments):
             raise Unsupported(f"the aggregate function {name} with options is not supported")
         arguments = [self.expressions.translate(part.value, fields) for part in body.arguments]
+        if name == "nth_value":
+            name, arguments = _picked(arguments)
         condition = self.expressions.condition(message.filter, fields) if message.HasField("filter") else None
         order = self.sort_keys(body.sorts, fields)
         declared = arrow_type(body.output_type) if body.HasField("output_type") else None
@@ -163,6 +165,18 @@ class AggregateTranslator:
         # DataFusion does not write the type that it assumes for these, which has fewer digits.
         wider = function in ("sum", "median") and data_type != declared
         return call, wider
+
+
+def _picked(arguments: list[Expression]) -> tuple[str, list[Expression]]:
+    """Return the function that NTH_VALUE is, which DataFusion also makes of an element of ARRAY_AGG."""
+    value, place = arguments if len(arguments) == 2 else (None, None)
+    names = {1: "first_value", -1: "last_value"}
+    if value is None or not isinstance(place, Literal) or place.value not in names:
+        raise Unsupported(
+            "NTH_VALUE as an aggregate, and an element of ARRAY_AGG, are supported for the first and the last value: "
+            "make the list in a subquery for others"
+        )
+    return names[place.value], [value]
 
 
 def _counted(arguments: list[Expression], distinct: bool, condition: Expression | None) -> list[Expression]:

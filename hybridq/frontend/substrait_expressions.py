@@ -19,7 +19,7 @@ from hybridq.plan.expressions import Call, Case, Cast, Column, Expression, In, L
 from hybridq.plan.functions import BY_SUBSTRAIT_NAME, COMPARISONS, DATE_PARTS, result_type
 from hybridq.plan.rules.comparison_forms import formed_alone
 from hybridq.plan.rules.constant_folding import computed, value_of
-from hybridq.types import is_decimal, is_floating, is_nested, is_string
+from hybridq.types import is_decimal, is_floating, is_nested, is_string, same_shape
 
 DEEPEST_EXPRESSION = 100
 """Levels of nesting that an expression may have; chains of AND and OR count as one."""
@@ -33,7 +33,7 @@ _PLAIN_NAMES = {
     "multi_or_list": "membership of several values at once",
     "nested": "nested values (struct, list, map)",
 }
-_OF_NESTED = frozenset({"is_null", "is_not_null", "coalesce"})
+_OF_NESTED = frozenset({"is_null", "is_not_null", "coalesce", "get_field"})
 """Functions that take lists and structs as they take other values."""
 _GAIN_A_DIGIT = frozenset({"round", "ceil", "floor"})
 """Functions whose decimal results DataFusion declares one digit too short."""
@@ -147,9 +147,9 @@ class ExpressionTranslator:
             return moment_value(substrait_name, self.moment)
         if substrait_name == "arrow_cast" and arguments:
             return _converted(arguments[0], arrow_type(message.output_type), returns_null=False)
-        nested = any(map(is_nested, (argument.type for argument in arguments)))
-        if nested and not is_of_lists(substrait_name) and substrait_name not in _OF_NESTED:
-            raise Unsupported(f"the function {substrait_name} of lists or structs is not supported")
+        nested = next((argument for argument in arguments if is_nested(argument.type)), None)
+        if nested is not None and not is_of_lists(substrait_name) and substrait_name not in _OF_NESTED:
+            raise Unsupported(f"the function {substrait_name} of {nested}, of type {nested.type}, is not supported")
         if (special := special_form(substrait_name, arguments)) is not None:
             return special
         if substrait_name == "concat_skipping_null":
@@ -164,6 +164,8 @@ class ExpressionTranslator:
         if name == "coalesce" or (name in COMPARISONS and len(arguments) == 2):
             arguments = common_type_of(arguments, name)
         derived = result_type(name, tuple(argument.type for argument in arguments))
+        if is_nested(derived):
+            return Call(derived, name, tuple(arguments), options)  # with the names of structs' fields
         wider = name in _GAIN_A_DIGIT and is_decimal(derived)
         declared = message.HasField("output_type") and not wider and not any(map(self.is_widened, arguments))
         data_type = arrow_type(message.output_type) if declared else derived
@@ -242,7 +244,7 @@ class ExpressionTranslator:
 
 
 def _converted(operand: Expression, data_type: pa.DataType, returns_null: bool) -> Expression:
-    if operand.type == data_type:
+    if same_shape(operand.type, data_type):
         return operand
     if not is_convertible(operand.type, data_type):
         raise Unsupported(f"a cast of {operand.type} to {data_type} is not supported: in {operand}")

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import reduce
 
 import pyarrow as pa
 
@@ -31,6 +32,9 @@ _FLAGS = frozenset("cigs")
 
 OF_THE_MOMENT = frozenset({"now", "current_timestamp", "current_date", "today"})
 """Functions of the time at which the query was planned."""
+
+
+_OF_EACH_ROW = frozenset({"random", "uuid"})
 
 
 def moment_value(name: str, moment: datetime) -> Literal:
@@ -87,6 +91,10 @@ def special_form(name: str, arguments: Sequence[Expression]) -> Expression | Non
         return call_of(name, common_type_of(arguments, name))
     if name in ("add", "subtract") and len(arguments) == 2:
         return _of_times(name, *arguments)
+    if name == "get_field" and len(arguments) > 1:
+        return reduce(_field, arguments[1:], arguments[0])
+    if name in _OF_EACH_ROW:
+        raise Unsupported(f"{name}() gives another value for every row and run, which is not supported")
     if name == "overlay" and len(arguments) in (3, 4):
         return _overlaid(*arguments)
     if name in ("encode", "decode") and len(arguments) == 2:
@@ -94,6 +102,14 @@ def special_form(name: str, arguments: Sequence[Expression]) -> Expression | Non
     if name == "digest" and len(arguments) == 2:
         return _digest(*arguments)
     return list_form(name, arguments)
+
+
+def _field(value: Expression, name: Expression) -> Expression:
+    """Return a field of a struct."""
+    known = [field.name for field in value.type] if pa.types.is_struct(value.type) else []
+    if not isinstance(name, Literal) or name.value not in known:
+        raise Unsupported(f"a field {name} of {value}, which is of type {value.type}, is not supported")
+    return Call(value.type.field(name.value).type, "get_field", (value,), (name.value,))
 
 
 def _overlaid(text: Expression, part: Expression, start: Expression, length: Expression | None = None) -> Expression:

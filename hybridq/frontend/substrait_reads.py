@@ -18,7 +18,7 @@ from hybridq.plan.expressions import Cast, Column, Expression, NamedExpression, 
 from hybridq.plan.naming import unique_name
 from hybridq.plan.nodes import Filter, Node, Project, Scan, ScanColumn, Values
 from hybridq.plan.rules.constant_folding import value_of
-from hybridq.types import Schema, is_decimal, is_floating, is_integer, is_interval, is_string
+from hybridq.types import Schema, is_decimal, is_floating, is_integer, is_interval, is_string, same_shape
 
 Read = tuple[Node, tuple[Column, ...]]
 
@@ -37,7 +37,13 @@ def is_supported(data_type: pa.DataType) -> bool:
         or pa.types.is_duration(data_type)
         or is_interval(data_type)
         or (pa.types.is_list(data_type) and is_supported(data_type.value_type))
+        or (pa.types.is_struct(data_type) and _has_plain_fields(data_type))
     )
+
+
+def _has_plain_fields(data_type: pa.DataType) -> bool:
+    names = [field.name for field in data_type]
+    return len(set(names)) == len(names) > 0 and all(is_supported(field.type) for field in data_type)
 
 
 def nearest(name: str, names: Sequence[str]) -> str:
@@ -145,9 +151,7 @@ def _matched(table: str, source: str, actual: pa.DataType, declared: Any, name: 
         expected = arrow_type(declared)
     except HybridqError as error:
         return error
-    if expected == actual:
-        return Column(actual, name)
-    if pa.types.is_list(actual) and pa.types.is_list(expected) and actual.value_type == expected.value_type:
+    if same_shape(expected, actual):
         return Column(actual, name)
     # Substrait has no time zones: a timestamp either has one or not.
     if pa.types.is_timestamp(actual) and pa.types.is_timestamp(expected):

@@ -13,6 +13,7 @@ from hybridq.frontend.coercion import common_type_of
 from hybridq.plan.expressions import AggregateCall, Call, Column, Expression, NamedExpression, SubqueryValue
 from hybridq.plan.expressions import Literal as Constant
 from hybridq.plan.nodes import Aggregate, Join, Limit, Node, Project
+from hybridq.types import is_nested
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +125,9 @@ class Subqueries:
             raise PlanFormatError(f"the plan has a subquery of {len(columns)} columns where it needs one")
         if kind == "in_predicate":
             self._known[message.SerializeToString()] = (node, columns[0])
+        elif is_nested(columns[0].type):
+            given = f"a {columns[0].type} ({columns[0]})"
+            raise Unsupported(f"a subquery used as a value that gives {given} is not supported: join it instead")
         else:
             self._known[message.SerializeToString()] = self._value(node, columns[0])
 

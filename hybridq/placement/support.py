@@ -79,7 +79,7 @@ def _part_lacking(part: Any, kind: Kind) -> str | None:
     if isinstance(part, (StageSource, PartitionSource, RangeSource, BroadcastBuild, PartitionedBuild)):
         reasons = (type_lacking(kind, field.type) for field in part.schema)
         return next((reason for reason in reasons if reason is not None), None)
-    reasons = (comparison_lacking(expression.type) for expression in _compared(part))
+    reasons = (comparison_lacking(expression) for expression in _compared(part))
     if (reason := next((reason for reason in reasons if reason is not None), None)) is not None:
         return reason
     if isinstance(part, ProbeStep) and (reason := operator_lacking(kind, part.kind)) is not None:

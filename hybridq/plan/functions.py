@@ -222,6 +222,7 @@ _LISTS = (
              note="the first; `array_replace_n(list, x, y, 2)`, `array_replace_all`"),
     Function("array_resize", ("array_resize",), 2, 3, list_rules.resized, gpu=False, always_raises=True),
     Function("flatten", ("flatten",), 1, 1, list_rules.flattened, gpu=False, note="a list of lists"),
+    Function("get_field", (), 1, 1, list_rules.field, gpu=False, note="of a struct: `s['field']`, `s.field`"),
 )  # fmt: skip
 _MATHEMATICS = (
     Function("round", ("round",), 1, 2, rules.rounded, gpu=False, note="half away from zero"),
@@ -257,7 +258,7 @@ GROUPS: Mapping[str, tuple[Function, ...]] = MappingProxyType(
         "Comparison, logic and choice": _LOGIC,
         "Strings": _STRINGS,
         "Dates and times": _TIMES,
-        "Lists": _LISTS,
+        "Lists and structs": _LISTS,
         "Mathematics": _MATHEMATICS,
     }
 )

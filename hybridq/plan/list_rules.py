@@ -127,3 +127,8 @@ def changed(count: int) -> TypeRule:
 def parts(types: Types) -> pa.DataType | None:
     """Texts; the result is a list of such."""
     return pa.list_(pa.string()) if all(map(is_string, types)) else None
+
+
+def field(types: Types) -> pa.DataType | None:
+    """A struct; which of its fields' types the result has, the name tells."""
+    return pa.null() if pa.types.is_struct(types[0]) else None

@@ -117,7 +117,7 @@ def test_an_ambiguous_column_names_both_tables(tables):
         ("select nosuch(n_name) from nation", "nosuch"),
         ("select uuid() from types", "uuid"),
         ("select to_char(d, '%Q') from types", "to_char"),
-        ("select nth_value(f64, 2) from types", "nth_value"),
+        ("select nth_value(f64, 2) from types", "NTH_VALUE"),
         ("select random()", "random"),
         ("select sum(f64) ignore nulls over (partition by i8) from types", "IGNORE NULLS"),
         (
