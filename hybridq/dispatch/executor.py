@@ -296,17 +296,21 @@ class DaskExecutor:
         for key in keys:
             future = self._futures.pop(key, None)
             if future is not None:
-                if future.cancelled():
-                    self._forget(key)
-                future.release()
+                self._let_go(future, key)
             for table in self._scattered.pop(key, ()):
-                table.release()
+                self._let_go(table, table.key)
 
-    def _forget(self, key: str) -> None:
-        """Tell the scheduler that a task is not wanted: the client forgets those that it lost with its connection."""
-        message = {"op": "client-releases-keys", "keys": [key], "client": self._client.id}
-        with contextlib.suppress(Exception):  # a client that has ended is told so elsewhere
-            self._client._send_to_scheduler(message)
+    def _let_go(self, future: Any, key: str) -> None:
+        """Release a future, and tell the scheduler if the client has forgotten it, as what it lost with its connection.
+
+        A scheduler that has not noticed that the connection was lost keeps what was wanted through it as wanted by the
+        client, and does not know of what the client wants any more. So the client wants it once more, and then no more.
+        """
+        if future.cancelled():
+            with contextlib.suppress(Exception):  # a client that has ended is told so elsewhere
+                for operation in ("client-desires-keys", "client-releases-keys"):
+                    self._client._send_to_scheduler({"op": operation, "keys": [key], "client": self._client.id})
+        future.release()
 
     def cancel(self, keys: Sequence[str]) -> None:
         """Give tasks up, whatever state they are in."""

@@ -32,10 +32,12 @@ class Gathered:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._tables: list[pa.Table] = []
+        self._rows = self._bytes = 0
 
     def begin(self) -> None:
         """Forget all that has come."""
         self._tables = []
+        self._rows = self._bytes = 0
 
     def take(self, table: pa.Table) -> None:
         """Take the next rows.
@@ -46,10 +48,11 @@ class Gathered:
             There are too many.
         """
         self._tables.append(table)
+        size = int(table.nbytes)
+        self._rows += table.num_rows
+        self._bytes += size
         # Without a limit, what has come is counted as memory that is gone.
-        held = self._tables if self._limit else [table]
-        rows = sum(each.num_rows for each in self._tables)
-        check_answer(rows, sum(each.nbytes for each in held), self._limit)
+        check_answer(self._rows, self._bytes if self._limit else size, self._limit)
 
     def table(self, schema: Schema) -> pa.Table:
         """Return all that has come."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from concurrent.futures import CancelledError
 from types import SimpleNamespace
 
@@ -124,5 +125,30 @@ def test_the_scheduler_is_told_of_tasks_that_the_client_has_forgotten(make):
     executor.release(["a", "b", "c"])
     assert lost.released
     assert kept.released
-    assert executor._client.sent == [{"op": "client-releases-keys", "keys": ["a"], "client": "client-1"}]
+    said = {"keys": ["a"], "client": "client-1"}
+    assert executor._client.sent == [{"op": "client-desires-keys", **said}, {"op": "client-releases-keys", **said}]
     assert executor._futures == {}
+
+
+def test_a_scheduler_that_has_not_noticed_the_lost_connection_frees_what_was_wanted(two_workers):
+    client, key = two_workers._connection._client, "wanted-through-a-lost-connection"
+    future = client.submit(pow, 2, 3, key=key, pure=False)
+    assert future.result() == 8
+
+    def connect_again(dask_scheduler, client, key):
+        from distributed.scheduler import ClientState
+
+        before = dask_scheduler.clients[client]
+        dask_scheduler.clients[client] = ClientState(client)
+        dask_scheduler.clients[client].wants_what |= before.wants_what - {dask_scheduler.tasks[key]}
+
+    client.run_on_scheduler(connect_again, client=client.id, key=key)
+    client.futures[key].cancel()  # as the client does with all of them
+    del client.futures[key]
+    executor = DaskExecutor(client, Roster(), SimpleNamespace(topic="", open=lambda query: None), "q", direct=True)
+    executor._futures[key] = future
+    executor.release([key])
+    deadline = time.monotonic() + 10
+    while client.run_on_scheduler(lambda dask_scheduler: key in dask_scheduler.tasks) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not client.run_on_scheduler(lambda dask_scheduler: key in dask_scheduler.tasks)
