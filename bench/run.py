@@ -102,6 +102,8 @@ class Effort:
     ----------
     repeats, slow_repeats : int
         Warm runs of a query, of most peers and of slow ones.
+    slow : tuple of str
+        The slow ones.
     rounds : int
         Times that the processes are started anew; the repeats are divided among them.
     timeout : float
@@ -114,6 +116,7 @@ class Effort:
 
     repeats: int = 5
     slow_repeats: int = 1
+    slow: tuple[str, ...] = SLOW
     rounds: int = 1
     timeout: float = 120.0
     deadline: float = float("inf")
@@ -125,7 +128,7 @@ class Effort:
         >>> [Effort(repeats=5, rounds=2).turns("duckdb", number) for number in range(2)]
         [4, 3]
         """
-        repeats = self.slow_repeats if peer in SLOW else self.repeats
+        repeats = self.slow_repeats if peer in self.slow else self.repeats
         return 1 + repeats // self.rounds + (round_number < repeats % self.rounds)
 
     def over(self) -> bool:
@@ -164,6 +167,8 @@ class Comparison:
         self._right: dict[str, RightAnswer] = {}
         self._checked: dict[tuple[str, str], pa.Table] = {}
         self._outcomes: dict[tuple[str, str], Outcome] = {}
+        self._until = effort.deadline
+        self.cut_short = False
 
     @property
     def outcomes(self) -> list[Outcome]:
@@ -173,27 +178,37 @@ class Comparison:
 
     def run(self) -> list[Outcome]:
         """Measure everything that there is time for."""
-        for number in range(self._effort.rounds):
-            for group in together(self._names):
-                processes = [PeerProcess(names, self._setup) for names in group]
-                try:
-                    for query in self._queries:
-                        self._measure(query, processes, number)
-                        self._changed(self.outcomes)
-                finally:
-                    for process in processes:
-                        process.close()
+        turns = [(number, group) for number in range(self._effort.rounds) for group in together(self._names)]
+        peers = [sum(map(len, group)) for _, group in turns]
+        for place, (number, group) in enumerate(turns):
+            # Each group has its part of the time that is left, lest the last ones have none.
+            now = time.monotonic()
+            self._until = now + (self._effort.deadline - now) * peers[place] / sum(peers[place:])
+            processes = [PeerProcess(names, self._setup) for names in group]
+            try:
+                for query in self._queries:
+                    self._measure(query, processes, number)
+                    self._changed(self.outcomes)
+            finally:
+                for process in processes:
+                    process.close()
         return self.outcomes
+
+    def _over(self) -> bool:
+        if time.monotonic() < self._until:
+            return False
+        self.cut_short = True
+        return True
 
     def _measure(self, query: str, processes: list[PeerProcess], round_number: int) -> None:
         peers = [(name, process) for process in processes for name in process.names if has_query(name, query)]
         most = max((self._effort.turns(name, round_number) for name, _ in peers), default=0)
-        if query not in self._right and peers and not self._effort.over():
+        if query not in self._right and peers and not self._over():
             # Before any of them, so that none is the first to read the files.
             self._right[query] = RightAnswer(query, self._setup.folder, self._setup.scale_factor)
         for turn in range(most):
             for name, process in peers:
-                if self._effort.over():
+                if self._over():
                     return
                 outcome = self._outcomes.setdefault((query, name), Outcome(name, query))
                 if outcome.error is None and turn < self._effort.turns(name, round_number):
@@ -252,6 +267,7 @@ def main() -> int:
     effort = Effort(
         repeats=options.repeats,
         slow_repeats=options.slow_repeats,
+        slow=tuple(options.slow),
         rounds=options.rounds,
         timeout=options.timeout,
         deadline=time.monotonic() + options.time_limit,
@@ -262,6 +278,7 @@ def main() -> int:
         "scale_factor": options.sf,
         "repeats": options.repeats,
         "slow_repeats": options.slow_repeats,
+        "slow": [name for name in options.slow if name in names],
         "rounds": options.rounds,
         "cold": options.cold,
         "folder": folder.name,
@@ -271,12 +288,13 @@ def main() -> int:
     print(f"{suite.title} at scale factor {options.sf:g} in {folder}")
     queries = [f"{suite.name}/{name}" for name in options.queries]
     write = Writer(path, config, info)
-    outcomes = Comparison(names, queries, setup, effort, write).run()
+    comparison = Comparison(names, queries, setup, effort, write)
+    outcomes = comparison.run()
     if not outcomes:
         print("the time was up before anything was measured")
         return 1
     print(f"\n{path.with_name(path.name + '.md').read_text()}\nwritten to {path}.jsonl and {path}.md")
-    return 1 if any(outcome.error for outcome in outcomes) or effort.over() else 0
+    return 1 if any(outcome.error for outcome in outcomes) or comparison.cut_short else 0
 
 
 class Writer:
@@ -335,11 +353,16 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--cluster", help="cluster file or address for hybridq (default: local)")
     parser.add_argument("--threads", type=int, default=machine.cores(), help="of the CPU peers (default: all cores)")
     parser.add_argument("--repeats", type=int, default=5, help="warm runs of each query (default 5)")
-    parser.add_argument("--slow-repeats", type=int, default=1, help="the same for dask.dataframe (default 1)")
+    parser.add_argument("--slow-repeats", type=int, default=1, help="the same for --slow peers (default 1)")
+    parser.add_argument(
+        "--slow", nargs="+", type=peer_names, default=[list(SLOW)], help=f"peers (default {' '.join(SLOW)})"
+    )
     parser.add_argument("--rounds", type=int, default=1, help="times that all processes start anew (default 1)")
     parser.add_argument("--cold", action="store_true", help="drop the files from the page cache before first runs")
     parser.add_argument("--timeout", type=float, default=120, help="seconds for one run (default 120)")
-    parser.add_argument("--time-limit", type=float, default=float("inf"), help="seconds after which nothing is started")
+    parser.add_argument(
+        "--time-limit", type=float, default=float("inf"), help="seconds, after which nothing is started"
+    )
     parser.add_argument("--output", type=Path, help="path without suffix (default bench/results/<suite>-sf<SF>)")
     options = parser.parse_args()
     suite = SUITES[options.suite]
@@ -350,6 +373,7 @@ def parse() -> argparse.Namespace:
     if options.modes:
         peers = [f"hybridq {mode}" for mode in options.modes] + [name for name in peers if name not in HYBRIDQ]
     options.peers = peers
+    options.slow = [name for names in options.slow for name in names]
     return options
 
 

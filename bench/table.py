@@ -29,6 +29,8 @@ def markdown(lines: list[Line]) -> str:
     queries = list(dict.fromkeys(line["query"] for line in lines))
     by_place = {(line["query"], line["peer"]): line for line in lines}
     versions = ", ".join(f"{name} {value}" for name, value in info["versions"].items())
+    slow = config.get("slow", ["dask.dataframe"])
+    fewer = f" ({config['slow_repeats']} for {', '.join(slow)})" if slow else ""
     text = [
         f"# {suite.title} queries at scale factor {config['scale_factor']:g}",
         "",
@@ -36,9 +38,9 @@ def markdown(lines: list[Line]) -> str:
         f"{info['memory_bytes'] / 2**30:.0f} GiB{_gpus(info)}, load before {info['load_before']}; "
         f"Python {info['python']}, {versions}.",
         "",
-        f"Seconds, medians of {config['repeats']} warm runs ({config['slow_repeats']} for dask.dataframe) in "
-        f"{config.get('rounds', 1)} round(s); in brackets the ratio to DuckDB; after the slash the first run of the "
-        f"query in its process{', the files dropped from the page cache' if config.get('cold') else ''}. Planning, "
+        f"Seconds, medians of {config['repeats']} warm runs{fewer} in {config.get('rounds', 1)} round(s); in brackets "
+        "the ratio to DuckDB; after the slash the first run of the query in its process"
+        f"{', the files dropped from the page cache' if config.get('cold') else ''}. Planning, "
         f"reading and collecting included. {_disk(lines)}",
         "",
         *(f"- {name}: {note}" for name, note in config["peers"].items()),

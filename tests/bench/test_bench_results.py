@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -162,8 +163,23 @@ def test_peers_without_a_query_are_left_out(tpch_folder: Path, one_worker: Sessi
 
 
 def test_nothing_is_started_once_the_time_is_up(tpch_folder: Path) -> None:
-    setup = Setup(tpch_folder, threads=1)
-    assert Comparison(["duckdb"], ["tpch/q06"], setup, Effort(deadline=0.0)).run() == []
+    comparison = Comparison(["duckdb"], ["tpch/q06"], Setup(tpch_folder, threads=1), Effort(deadline=0.0))
+    assert comparison.run() == []
+    assert comparison.cut_short
+
+
+def test_the_time_is_divided_among_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shares: list[float] = []
+    monkeypatch.setattr(Comparison, "_measure", lambda self, *_: shares.append(self._until - time.monotonic()))
+    effort = Effort(rounds=2, deadline=time.monotonic() + 120)
+    names = ["hybridq gpu", "duckdb", "cudf-polars streaming"]
+    assert not Comparison(names, ["tpch/q06"], Setup(tmp_path, threads=1), effort).run()
+    assert shares == pytest.approx([40, 30, 80, 120], abs=2)
+
+
+def test_slow_peers_run_fewer_times() -> None:
+    effort = Effort(repeats=3, slow=("hybridq cpu",))
+    assert [effort.turns(peer, 0) - 1 for peer in ("hybridq cpu", "hybridq gpu", "dask.dataframe")] == [1, 3, 3]
 
 
 def test_growth_leaves_out_the_first_tenth() -> None:
