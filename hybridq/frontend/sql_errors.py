@@ -17,7 +17,8 @@ from hybridq.errors import (
     UnknownTable,
     Unsupported,
 )
-from hybridq.frontend.sql_text import LONGEST_CHAIN, Token, longest_chain, place, tokens
+from hybridq.frontend.sql_hints import clause_hint, function_hint
+from hybridq.frontend.sql_text import LONGEST_CHAIN, Token, longest_chain, offset_of, place, tokens
 from hybridq.frontend.substrait_reads import nearest
 from hybridq.types import Schema
 
@@ -31,8 +32,8 @@ def _words(text: str) -> frozenset[str]:
 _STATEMENTS = _words(
     "alter analyze attach begin call close comment commit copy create deallocate declare delete desc describe detach "
     "do drop execute explain export fetch grant import insert install kill load lock merge msck optimize pragma "
-    "prepare refresh release replace reset revoke rollback savepoint set show start truncate unload unlock update use "
-    "vacuum"
+    "pivot prepare refresh release replace reset revoke rollback savepoint set show start summarize truncate unload "
+    "unlock unpivot update use vacuum"
 )
 _ONLY_QUERIES = "only queries are run: SELECT, WITH or VALUES"
 # Clauses that DataFusion parses and then leaves out of the plan without a word, as a word and the one that follows.
@@ -110,8 +111,18 @@ def translated(error: BaseException, text: str, tables: Mapping[str, Schema]) ->
     for pattern, convert in _CONVERSIONS:
         match = pattern.search(message)
         if match:
-            return convert(match, text, tables)
+            found = convert(match, text, tables)
+            return _with_hint(found, text) if convert in _UNCLEAR or "column all " in str(found) else found
     return SqlError(_last_cause(message))
+
+
+def _with_hint(found: HybridqError, text: str) -> HybridqError:
+    """Return an error that says what is known of a clause instead of what the parser or planner says."""
+    if isinstance(found, SqlError) and found.line is not None and found.column is not None:
+        hint = clause_hint(text, offset_of(text, found.line, found.column))
+        return found if hint is None else Unsupported(f"line {found.line}, column {found.column}: {hint}")
+    hint = clause_hint(text)
+    return found if hint is None else Unsupported(hint)
 
 
 def _cleaned(message: str) -> str:
@@ -230,7 +241,8 @@ def _same_names(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -
 
 
 def _function(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:
-    return Unsupported(f"the function {match['name']} is not supported{_where(match['name'], text)}")
+    name = match["name"]
+    return Unsupported(f"the function {name} is not supported{_where(name, text)}{function_hint(name)}")
 
 
 _PLAN_TYPES = {
@@ -307,3 +319,6 @@ _CONVERSIONS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], str, Mapping
     (re.compile(r"(?:Arithmetic overflow|Overflow happened)(?P<rest>.*)", re.DOTALL), _overflow),
     (re.compile(r"(?:This feature is not implemented: |NotImplemented\(\"?)(?P<rest>.*)", re.DOTALL), _feature),
 )
+
+_UNCLEAR = (_syntax, _feature, _plan_type, _conversion)
+"""What tells more of DataFusion than of the text."""

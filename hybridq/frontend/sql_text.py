@@ -93,6 +93,15 @@ def place(text: str, offset: int) -> tuple[int, int]:
     return before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1
 
 
+def offset_of(text: str, line: int, column: int) -> int:
+    r"""Return the offset of a line and a column, both counted from 1.
+
+    >>> offset_of("select 1\nfrom", 2, 1)
+    9
+    """
+    return sum(len(each) + 1 for each in text.split("\n")[: line - 1]) + column - 1
+
+
 _CONNECTIVES = frozenset({"and", "or"})
 _COMPARISONS = frozenset({"=", "<", ">", "like", "ilike", "between", "in", "is"})
 _OPERATORS = frozenset({"+", "-", "*", "/", "%", "|", "not", ":"})

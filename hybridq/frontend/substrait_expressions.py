@@ -12,6 +12,8 @@ import pyarrow as pa
 from hybridq.errors import HybridqError, PlanFormatError, Unsupported
 from hybridq.frontend.coercion import common_type_of, is_convertible, membership
 from hybridq.frontend.list_forms import is_of_lists
+from hybridq.frontend.row_values import NAMES as ROWS
+from hybridq.frontend.row_values import equal_rows, parts_of
 from hybridq.frontend.substrait_functions import OF_THE_MOMENT, moment_value, special_form
 from hybridq.frontend.substrait_subqueries import Subqueries
 from hybridq.frontend.substrait_values import arrow_type, constant, literal
@@ -107,6 +109,8 @@ class ExpressionTranslator:
             return self._switch(message.switch_expression, fields, depth + 1)
         if kind == "singular_or_list":
             body = message.singular_or_list
+            if (row := self._row(body.value, fields, depth)) is not None:
+                return self._row_membership(row, body.options, fields, depth)
             operand = self.translate(body.value, fields, depth + 1)
             return membership(operand, [self.translate(option, fields, depth + 1) for option in body.options])
         if kind == "subquery":
@@ -142,6 +146,11 @@ class ExpressionTranslator:
             return self._connective(substrait_name, message, fields, depth)
         if substrait_name in ("extract", "date_part"):
             return self._extract(message, fields, depth)
+        if substrait_name in ("equal", "not_equal") and len(message.arguments) == 2:
+            rows = [self._row(_value(part, substrait_name), fields, depth) for part in message.arguments]
+            if rows[0] is not None and rows[1] is not None:
+                same = equal_rows(rows[0], rows[1])
+                return same if substrait_name == "equal" else Call(pa.bool_(), "not", (same,))
         arguments = [self.translate(_value(part, substrait_name), fields, depth) for part in message.arguments]
         if substrait_name in OF_THE_MOMENT and not arguments:
             return moment_value(substrait_name, self.moment)
@@ -156,6 +165,8 @@ class ExpressionTranslator:
             arguments = [_empty_if_null(argument) for argument in arguments]
             substrait_name = "concat"
         name = BY_SUBSTRAIT_NAME.get(substrait_name)
+        if substrait_name in ROWS:
+            raise Unsupported("a row of values is supported on both sides of =, <> and IN: compare single values")
         if name is None:
             raise Unsupported(f"the function {substrait_name} is not supported")
         options: tuple[str, ...] = ()
@@ -172,6 +183,20 @@ class ExpressionTranslator:
         if pa.types.is_boolean(derived) != pa.types.is_boolean(data_type):
             raise PlanFormatError(f"the plan declares {data_type} as the type of {substrait_name}")
         return Call(data_type, name, tuple(arguments), options)
+
+    def _row(self, message: Any, fields: Fields, depth: int) -> list[Expression] | None:
+        """Return the values that an expression makes a row of; ``None``: it makes none."""
+        parts = parts_of(message, self.name_of)
+        return None if parts is None else [self.translate(part, fields, depth + 1) for part in parts]
+
+    def _row_membership(self, row: list[Expression], options: Sequence[Any], fields: Fields, depth: int) -> Expression:
+        tests = []
+        for option in options:
+            other = self._row(option, fields, depth)
+            if other is None:
+                raise Unsupported("IN of a row of values among others than rows is not supported")
+            tests.append(equal_rows(row, other))
+        return tests[0] if len(tests) == 1 else Call(pa.bool_(), "or", tuple(tests))
 
     def _connective(self, name: str, message: Any, fields: Fields, depth: int) -> Expression:
         """Flatten a chain of AND or of OR, which producers nest by pairs."""
