@@ -183,8 +183,10 @@ def _substrait(text: str, tables: Mapping[str, Schema], push_filters: bool = Tru
                 raise error from None
             text, answer = apart, tuple(map(without_marks, frame.schema().names))
         logical = frame.optimized_logical_plan()
-        if moves_conditions_below_aggregates(logical.display_indent()):
-            context.remove_optimizer_rule("push_down_filter")
+        harmful = _harmful_rules(logical.display_indent())
+        if harmful:
+            for rule in harmful:
+                context.remove_optimizer_rule(rule)
             frame = context.sql_with_options(text, options)
             logical = frame.optimized_logical_plan()
         windows = window_details(logical)
@@ -206,6 +208,15 @@ def _substrait(text: str, tables: Mapping[str, Schema], push_filters: bool = Tru
         if type(error).__name__ != "PanicException":
             raise
         raise Unsupported(f"DataFusion failed to plan the query: {str(error)[:200]}") from error
+
+
+def _harmful_rules(displayed: str) -> list[str]:
+    """Return DataFusion's rules that have made, of a query as it is displayed, what cannot be planned as it should."""
+    found = ["push_down_filter"] if moves_conditions_below_aggregates(displayed) else []
+    if "__common_expr" in displayed and "struct(" in displayed:
+        # Rows of values are compared one by one where they are made.
+        found.append("common_sub_expression_eliminate")
+    return found
 
 
 def _of_rewritten(

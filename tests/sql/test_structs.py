@@ -83,7 +83,7 @@ def test_an_answer_with_structs_is_written(session: Session, tmp_path: Path) -> 
         ("select max(p) from t", Unsupported, "t.p is of type struct"),
         ("select a.k from t a join t b on a.p = b.p", Unsupported, "t.p, of type struct"),
         ("select p['q'] from t", SqlError, "Field q not found"),
-        ("select struct(k, k) from t", Unsupported, "struct"),
+        ("select struct(k, k) from t", Unsupported, "a row of values"),
         ("select m from t", Unsupported, "column t.m has the type map"),
         ("select m['a'] from t", Unsupported, "column t.m has the type map"),
         ("select map_keys(m) from t", Unsupported, "column t.m has the type map"),
