@@ -92,7 +92,7 @@ class Effort:
 FULL = Effort(tuple(2**power for power in range(10, 27, 2)), (2**14, 2**18, 2**20), CODECS, 0.15, 3, 5.0)
 QUICK = Effort((2**12, 2**16, 2**19), (2**14, 2**18), ("snappy",), 0.05, 2, 2.0)
 SMALL = Effort(
-    (2**13, 2**17, 2**19), (2**14, 2**17), ("snappy",), 0.01, 2, 0.4, until_straight=True, copies=16, empty_tasks=20,
+    (2**13, 2**17, 2**19), (2**14, 2**17), ("snappy",), 0.01, 2, 0.6, until_straight=True, copies=16, empty_tasks=20,
     together=True,
 )  # fmt: skip
 EFFORTS: Mapping[EffortName, Effort] = {"full": FULL, "quick": QUICK, "small": SMALL}
@@ -294,9 +294,9 @@ def _values(rows: int) -> pa.Table:
 def _measure_reading(engine: Engine, effort: Effort, found: Measured) -> None:
     import pyarrow.parquet as pq
 
-    deadline = time.perf_counter() + effort.budget_s
     with tempfile.TemporaryDirectory(prefix="hybridq-calibrate-") as folder:
         tables = {rows: _values(rows) for rows in effort.read_sizes}
+        deadline = time.perf_counter() + effort.budget_s
         files = [(codec, rows) for codec in effort.codecs for rows in effort.read_sizes]
         for codec, rows in files:
             if rows > MOST_ROWS_OF_OTHERS and codec != effort.codecs[0]:

@@ -414,7 +414,7 @@ class StageRun:
             self.report.output_rows = self.answer_rows
         self.report.actual_s = time.perf_counter() - self.started
         if self.decision.mode == "EXEC_COP" and self.report.cost_ratio is not None:
-            self.report.reason += f" (measured: {self.report.cost_ratio:.2f})"
+            self.report.reason += f" (cost ratio measured: {self.report.cost_ratio:.2f})"
 
     # --- pieces of a split -----------------------------------------------------------------------------------------
 

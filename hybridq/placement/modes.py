@@ -9,7 +9,7 @@ from typing import Literal
 from hybridq.config import Config
 from hybridq.errors import ConfigurationError, DeviceUnavailable, FallbackForbidden
 from hybridq.physical.pipeline import BroadcastBuild, PartitionSource, RangeSource, Stage, TableSource
-from hybridq.placement.choice import Choice, Option, StageMode, choose
+from hybridq.placement.choice import Choice, Option, StageMode, choose, total_seconds
 from hybridq.placement.cost import NETWORK_BYTES_PER_S, SMALLEST_CHUNK_ROWS
 from hybridq.placement.predict import StagePrediction
 from hybridq.placement.stage_times import KINDS
@@ -183,7 +183,10 @@ def decide(
         found = [Decision(stage.id, _FORCED[mode], reason, forced=True) for stage in stages]
         if mode == "cop":
             found = _worth_sharing(found, stages, known)
-    possible = [_possible(decision, stage, slots, strict) for decision, stage in zip(found, stages, strict=True)]
+    possible = [
+        _possible(decision, stage, slots, strict, known.get(stage.id))
+        for decision, stage in zip(found, stages, strict=True)
+    ]
     return tuple(_with_prediction(decision, known.get(decision.stage)) for decision in possible)
 
 
@@ -202,7 +205,9 @@ def _with_prediction(decision: Decision, prediction: StagePrediction | None) -> 
     )
 
 
-def _possible(decision: Decision, stage: Stage, slots: Mapping[Kind, int], strict: bool) -> Decision:
+def _possible(
+    decision: Decision, stage: Stage, slots: Mapping[Kind, int], strict: bool, prediction: StagePrediction | None
+) -> Decision:
     """Leave out the kinds of device that cannot run the stage."""
     lacking = {kind: reason for kind in decision.kinds if (reason := unsupported(stage, kind)) is not None}
     if not lacking:
@@ -218,7 +223,10 @@ def _possible(decision: Decision, stage: Stage, slots: Mapping[Kind, int], stric
             f"stage {stage.id} ({stage.title}) cannot run as {decision.mode}, and strict forbids another way: {cause}"
         )
     mode: StageMode = "EXEC_GPU" if able == ("gpu",) else "EXEC_CPU"
-    return replace(decision, mode=mode, reason=cause, forced=False, fallback=cause if decision.forced else None)
+    expected = None if prediction is None else prediction.modes.get(mode)
+    seconds = "" if expected is None else f"; {expected.seconds:.3g} s expected {WORDS[mode]}"
+    reason = f"{cause}{seconds}"
+    return replace(decision, mode=mode, reason=reason, forced=False, fallback=cause if decision.forced else None)
 
 
 def _require(mode: Mode, slots: Mapping[Kind, int]) -> None:
@@ -242,19 +250,21 @@ def _automatic(
     stages: Sequence[Stage], slots: Mapping[Kind, int], config: Config, predictions: Mapping[int, StagePrediction]
 ) -> list[Decision]:
     """Choose for all stages: by what is expected where there is ground for it, else by rules that are safe."""
-    found = [_by_rule(stage, slots, config) for stage in stages]
+    by_id = {stage.id: stage for stage in stages}
+    found = [_by_rule(stage, by_id, slots, config) for stage in stages]
     confident = {number: each for number, each in predictions.items() if each.confident}
     if not confident or not (slots.get("cpu") and slots.get("gpu")):
         return found
     rules = {rule.stage: rule for rule in found}
-    modes = choose(
-        [_choice(stage, _options(stage, rules[stage.id], confident.get(stage.id), config)) for stage in stages]
-    )
+    plan = [_choice(stage, _options(stage, rules[stage.id], confident.get(stage.id), config)) for stage in stages]
+    modes = choose(plan)
     for position, stage in enumerate(stages):
         prediction, mode = confident.get(stage.id), modes[stage.id]
         if prediction is not None and mode in prediction.modes:
             probe = _probe(mode, stage, prediction)
-            found[position] = Decision(stage.id, mode, _reason(mode, prediction), probe=probe)
+            small = rules[stage.id].mode == "EXEC_CPU"
+            reason = _reason(mode, prediction) + _why_not_faster(stage, plan, modes, prediction, small)
+            found[position] = Decision(stage.id, mode, reason, probe=probe)
     return found
 
 
@@ -348,6 +358,26 @@ def _reason(mode: StageMode, prediction: StagePrediction) -> str:
     return f"{text}, from {prediction.basis}"
 
 
+def _why_not_faster(
+    stage: Stage, plan: Sequence[Choice], modes: Mapping[int, StageMode], prediction: StagePrediction, small: bool
+) -> str:
+    """Say why a stage does not run in the mode that would take it least time, with numbers; empty: it does."""
+    mode, choice = modes[stage.id], next(each for each in plan if each.id == stage.id)
+    seconds = {other: option.seconds for other, option in _all_options(stage, prediction).items()}
+    fastest = min(seconds, key=lambda other: seconds[other])
+    saved = seconds[mode] - seconds[fastest]
+    if saved <= 0:
+        return ""
+    if fastest in choice.options:
+        more = total_seconds(plan, {**modes, stage.id: fastest}) - total_seconds(plan, modes)
+        return f"; {WORDS[fastest]} the whole query would take {more:.3g} s more, for what has to be brought there"
+    least = f"{1 - WORTH_SPLITTING:.0%}"
+    if small:
+        floor = WORTH_SHARING_S if fastest == "EXEC_COP" else WORTH_MOVING_S
+        least = f"{1 - WORTH_MOVING:.0%} and {floor:g} s, for a stage of one CPU chunk,"
+    return f"; {WORDS[fastest]} it would save {saved:.3g} s, and less than {least} is not enough"
+
+
 def _probe(mode: StageMode, stage: Stage, prediction: StagePrediction) -> tuple[Kind, int] | None:
     """Return a kind that is left out, and the rows of a chunk that costs little, to see whether it has become faster.
 
@@ -365,24 +395,26 @@ def _probe(mode: StageMode, stage: Stage, prediction: StagePrediction) -> tuple[
     return (kind, rows) if rows * per_row < prediction.modes[mode].seconds * PROBE_TIME else None
 
 
-def _by_rule(stage: Stage, slots: Mapping[Kind, int], config: Config) -> Decision:
+def _by_rule(stage: Stage, stages: Mapping[int, Stage], slots: Mapping[Kind, int], config: Config) -> Decision:
     """Choose without knowing what anything takes."""
     if not slots.get("gpu"):
-        return Decision(stage.id, "EXEC_CPU", "the cluster has no GPU worker")
+        return Decision(stage.id, "EXEC_CPU", f"the cluster has {slots.get('cpu', 0)} CPU slots and no GPU worker")
     if not slots.get("cpu"):
-        return Decision(stage.id, "EXEC_GPU", "the cluster has no CPU worker")
+        return Decision(stage.id, "EXEC_GPU", f"the cluster has {slots.get('gpu', 0)} GPU slots and no CPU worker")
     cut = TableSource | PartitionSource | RangeSource
     if not any(isinstance(branch.pipeline.source, cut) for branch in stage.branches):
-        return Decision(stage.id, "EXEC_CPU", "its input is the result of an earlier stage, one chunk on a CPU worker")
+        rows = sum(stages[number].estimated_rows for number in stage.dependencies)
+        reason = f"its input, some {rows:,} rows of earlier stages, is one chunk on a CPU worker"
+        return Decision(stage.id, "EXEC_CPU", reason)
     if stage.input_rows <= config.cpu_chunk_rows:
         return Decision(
             stage.id,
             "EXEC_CPU",
-            f"its input of {stage.input_rows} rows is a single CPU chunk (up to {config.cpu_chunk_rows} rows)",
+            f"its input of {stage.input_rows:,} rows is a single CPU chunk (up to {config.cpu_chunk_rows:,} rows)",
         )
     return Decision(
         stage.id,
         "EXEC_COP",
-        f"its {stage.input_rows} rows are pulled by both kinds of device, in chunks sized by the cost ratio that the "
+        f"its {stage.input_rows:,} rows are pulled by both kinds of device, in chunks sized by the cost ratio that the "
         "first ones show",
     )
