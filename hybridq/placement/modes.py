@@ -355,6 +355,8 @@ def _reason(mode: StageMode, prediction: StagePrediction) -> str:
         gpu = prediction.modes["EXEC_GPU"].sections
         part = max(gpu, key=lambda name: gpu[name])
         text += f" (there {gpu[part]:.3g} s of {SECTION_WORDS[part]})"
+    if prediction.undivided is not None:
+        text += f", not to be shared as {prediction.undivided}"
     return f"{text}, from {prediction.basis}"
 
 

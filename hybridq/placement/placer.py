@@ -21,7 +21,7 @@ from hybridq.placement.calibrate import (
 from hybridq.placement.learned import MOST_MODELS, Learned, fingerprint, merging_of
 from hybridq.placement.predict import CostModel, Resources, StagePrediction
 from hybridq.placement.profile import Profile
-from hybridq.placement.stage_times import entry_of, mode_that_ran, stage_seconds
+from hybridq.placement.stage_times import entry_of, mode_that_ran, ran_alone, stage_seconds
 from hybridq.placement.work import Tables, works
 from hybridq.report import READ_AHEAD, Report, StageReport
 from hybridq.topology import Kind, available_cores
@@ -156,7 +156,8 @@ class Placer:
         """Learn what the stage took from beginning to end: with what it costs to hand out its chunks and to wait."""
         entry = entry_of(report, stage.id)
         mode = mode_that_ran(entry)
-        if mode is not None and all(span.worker in self._seen for span in entry.spans if span.what == "chunk"):
+        seen = all(span.worker in self._seen for span in entry.spans if span.what == "chunk")
+        if mode is not None and seen and ran_alone(report, stage.id):
             self._learned.observe(pipeline, mode, max(float(stage.input_rows), 1.0), stage_seconds(report, stage.id))
 
     def _learn_merge(self, pipeline: str, entry: StageReport) -> None:

@@ -108,6 +108,8 @@ class StagePrediction:
         Rows from which the GPU is faster than the CPU, if that was asked for.
     infeasible : str or None
         Why the GPU cannot run it.
+    undivided : str or None
+        Why both kinds cannot share it.
     rows, unit_rows : float
         Of the input if it is a table, and of its smallest piece; else 0.
     probe_due : bool
@@ -120,6 +122,7 @@ class StagePrediction:
     seconds_per_row: Mapping[Kind, float] = field(default_factory=dict)
     break_even_rows: float | None = None
     infeasible: str | None = None
+    undivided: str | None = None
     rows: float = 0.0
     unit_rows: float = 1.0
     probe_due: bool = False
@@ -189,10 +192,9 @@ class CostModel:
             modes["EXEC_CPU"] = stage.alone("cpu")
         if "gpu" in kinds:
             modes["EXEC_GPU"] = stage.alone("gpu")
-        if len(kinds) == 2 and work.from_table:
-            both = stage.together()
-            if both is not None:
-                modes["EXEC_COP"] = both
+        undivided = stage.why_undivided() if len(kinds) == 2 else None
+        if len(kinds) == 2 and undivided is None:
+            modes["EXEC_COP"] = stage.together()
         return StagePrediction(
             modes={mode: stage.as_seen(prediction) for mode, prediction in modes.items()},
             trusted=frozenset(kind for kind in kinds if stage.trusted(kind)),
@@ -200,6 +202,7 @@ class CostModel:
             seconds_per_row={kind: stage.seconds_per_row(kind) for kind in kinds},
             break_even_rows=stage.break_even() if with_break_even and len(kinds) == 2 else None,
             infeasible=infeasible,
+            undivided=undivided,
             rows=work.rows if work.from_table else 0.0,
             unit_rows=work.unit_rows,
         )
@@ -330,16 +333,27 @@ class _Stage:
             self._scaled(self.sections(kind, rows), chunks / slots), {kind: 1.0}, slots if kind == "cpu" else 0,
         )  # fmt: skip
 
-    def together(self) -> Prediction | None:
-        """Predict the stage on both kinds, with as many CPU slots as pay; ``None``: one would only hold up the other.
+    def why_undivided(self) -> str | None:
+        """Tell why one kind would only hold up the other; ``None``: it would not.
 
         It does where its smallest chunk takes longer than the other needs for everything.
         """
-        least = min(max(self._work.unit_rows, SMALLEST_CHUNK_ROWS), self._work.rows)
-        if self._one_chunk("cpu", least) >= self.alone("gpu").seconds:
-            return None
-        if self._one_chunk("gpu", least) >= self.alone("cpu").seconds:
-            return None
+        if not self._work.from_table:
+            return "its input is one chunk"
+        kinds: tuple[tuple[Kind, Kind], ...] = (("cpu", "gpu"), ("gpu", "cpu"))
+        for kind, other in kinds:
+            seconds = self._one_chunk(kind, self._least_rows)
+            if seconds >= self.alone(other).seconds:
+                return f"the {kind.upper()}'s smallest chunk would take {seconds:.3g} s"
+        return None
+
+    @property
+    def _least_rows(self) -> float:
+        """Return the rows of the smallest chunk."""
+        return min(max(self._work.unit_rows, SMALLEST_CHUNK_ROWS), self._work.rows)
+
+    def together(self) -> Prediction:
+        """Predict the stage on both kinds, with as many CPU slots as pay."""
         found = [self._with_cpu_slots(count) for count in range(1, self._slots["cpu"] + 1)]
         return min(found, key=lambda prediction: prediction.seconds)
 
@@ -355,8 +369,7 @@ class _Stage:
         if self._profile.devices["gpu"].engine == "gpu":
             gpu_busy *= 1 + CONTENTION * min(count / max(self._profile.cores, 1), 1.0) ** 3
         cpu_speed, gpu_speed = count * cpu_rows / cpu_busy, self._slots["gpu"] * gpu_rows / gpu_busy
-        least = min(max(self._work.unit_rows, SMALLEST_CHUNK_ROWS), self._work.rows)
-        last = max(self._one_chunk("cpu", least), self._one_chunk("gpu", least)) / 2
+        last = max(self._one_chunk("cpu", self._least_rows), self._one_chunk("gpu", self._least_rows)) / 2
         pulling = self._work.rows / (cpu_speed + gpu_speed)
         cpu_share = cpu_speed / (cpu_speed + gpu_speed)
         chunks = math.ceil(self._work.rows * cpu_share / cpu_rows) + math.ceil(

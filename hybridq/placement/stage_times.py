@@ -32,6 +32,27 @@ def stage_seconds(report: Report, number: int) -> float:
     return entry.actual_s - (max(first - entry.started_s, 0.0) if waited else 0.0)
 
 
+ALONE_SHARE = 0.1
+"""A stage had the devices for itself if other stages' tasks took at most this part of its time."""
+
+
+def ran_alone(report: Report, number: int) -> bool:
+    """Tell whether a stage had the devices for itself from its first chunk to its end.
+
+    Stages that do not wait for each other may run at the same time, and then each takes longer.
+    """
+    entry = entry_of(report, number)
+    end = entry.started_s + entry.actual_s
+    begin = end - stage_seconds(report, number)
+    shared = sum(
+        max(min(span.start_s + span.seconds, end) - max(span.start_s, begin), 0.0)
+        for other in report.stages
+        if other is not entry
+        for span in other.spans
+    )
+    return shared <= ALONE_SHARE * (end - begin)
+
+
 def mode_that_ran(entry: StageReport) -> StageMode | None:
     """Return the mode that a stage ran in from beginning to end; ``None``: some of it ran elsewhere, or again."""
     ran = {span.kind for span in entry.spans if span.what == "chunk"}

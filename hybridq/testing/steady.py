@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from hybridq.engines.footer import footer_at
 from hybridq.engines.protocol import BuildSide, Engine, Frame, ReadRequest
-from hybridq.plan.expressions import AggregateCall, NamedExpression
+from hybridq.plan.expressions import AggregateCall, Call, Case, Cast, Expression, In, NamedExpression, SortKey, walk
 from hybridq.storage import stamp
 from hybridq.types import Schema
 
@@ -27,7 +27,7 @@ ROW_S: Mapping[str, float] = {
     "from_arrow": 1e-9, "filter": 5e-9, "project": 10e-9, "build": 60e-9, "probe": 30e-9, "count_matches": 5e-9,
     "aggregate": 20e-9, "sort": 120e-9, "top_k": 15e-9, "slice": 0.0, "concatenate": 1e-9,
 }  # fmt: skip
-"""Seconds for a row that an operator takes in; for each aggregate and each computed column."""
+"""Seconds for a row that an operator takes in; for each operation of an expression, each aggregate and each key."""
 
 
 class SteadyEngine:
@@ -61,8 +61,13 @@ class SteadyEngine:
             return operation()
         finally:
             taken = time.perf_counter() - start
-            owed = rows * (READ_S if what == "read" else ROW_S[what]) / self._speed
-            self._thread.owed = getattr(self._thread, "owed", 0.0) + owed - taken
+            self._owe(what, rows)
+            self._thread.owed -= taken
+
+    def _owe(self, what: str, rows: float) -> None:
+        """Note the time that something has to take."""
+        owed = rows * (READ_S if what == "read" else ROW_S[what]) / self._speed
+        self._thread.owed = getattr(self._thread, "owed", 0.0) + owed
 
     def read(self, request: ReadRequest) -> Frame:
         """Read row groups; see ``Engine``."""
@@ -70,6 +75,8 @@ class SteadyEngine:
         for path, groups in request.files:
             metadata = footer_at(stamp(path)).metadata
             rows += sum(metadata.row_group(group).num_rows for group in groups)
+        if request.predicate is not None:
+            self._owe("filter", rows * _operations([request.predicate]))
         found: Frame = self._run("read", rows * len(request.columns), lambda: self._inner.read(request))
         return found
 
@@ -104,14 +111,27 @@ class SteadyEngine:
 
     def project(self, frame: Frame, expressions: Sequence[NamedExpression]) -> Frame:
         """Compute new columns; see ``Engine``."""
-        rows = frame.rows * sum(bool(item.expression.children) for item in expressions)
+        rows = frame.rows * _operations([item.expression for item in expressions])
         found: Frame = self._run("project", rows, lambda: self._inner.project(frame, expressions))
         return found
 
     def aggregate(self, frame: Frame, groups: Sequence[NamedExpression], aggregates: Sequence[AggregateCall]) -> Frame:
         """Group and aggregate; see ``Engine``."""
+        arguments = [call.argument for call in aggregates if call.argument is not None]
+        self._owe("project", frame.rows * _operations([*arguments, *(item.expression for item in groups)]))
         rows = frame.rows * max(len(aggregates), 1)
         found: Frame = self._run("aggregate", rows, lambda: self._inner.aggregate(frame, groups, aggregates))
+        return found
+
+    def filter(self, frame: Frame, predicate: Expression) -> Frame:
+        """Keep rows; see ``Engine``."""
+        rows = frame.rows * _operations([predicate])
+        found: Frame = self._run("filter", rows, lambda: self._inner.filter(frame, predicate))
+        return found
+
+    def sort(self, frame: Frame, keys: Sequence[SortKey]) -> Frame:
+        """Sort rows; see ``Engine``."""
+        found: Frame = self._run("sort", frame.rows * len(keys), lambda: self._inner.sort(frame, keys))
         return found
 
     def build(self, frame: Frame, keys: Sequence[str]) -> BuildSide:
@@ -128,6 +148,11 @@ class SteadyEngine:
             return self._run(name, frame.rows, lambda: operation(frame, *arguments, **options))
 
         return run
+
+
+def _operations(expressions: Sequence[Expression]) -> int:
+    """Count what has to be computed in expressions: references and constants are free."""
+    return sum(isinstance(part, (Call, Case, Cast, In)) for each in expressions for part in walk(each))
 
 
 def change_speed(kind: str, speed: float) -> None:

@@ -9,9 +9,9 @@ from hybridq.placement.learned import Learned, Model
 from hybridq.placement.placer import Placer
 from hybridq.placement.predict import CostModel, Resources
 from hybridq.placement.profile import assumed
-from hybridq.placement.stage_times import mode_that_ran
+from hybridq.placement.stage_times import mode_that_ran, ran_alone
 from hybridq.placement.work import Item, Work
-from hybridq.report import Fallback, Span, StageReport
+from hybridq.report import Fallback, Report, Span, StageReport
 from hybridq.shipped import find_plan
 from hybridq.testing.in_process import connect_in_process
 
@@ -100,3 +100,14 @@ def test_runs_teach_what_whole_stages_take(tpch_folder):
             assert expected.seen
             assert expected.seconds < 10 * entry.actual_s
         assert not any(each.modes["EXEC_GPU"].seen for each in found.values())
+
+
+def test_a_stage_that_ran_beside_another_teaches_nothing():
+    first = StageReport(0, "s", "EXEC_CPU", "because", started_s=0.0, actual_s=1.0)
+    second = StageReport(1, "t", "EXEC_CPU", "because", started_s=0.0, actual_s=2.0)
+    first.spans = [span("cpu", seconds=1.0)]
+    second.spans = [Span("chunk", 0, "cpu", "cpu", 1, 1.0, 1.0, {})]
+    found = Report("q", "cpu", stages=[first, second])
+    assert (ran_alone(found, 0), ran_alone(found, 1)) == (True, True)  # one after the other
+    second.spans[0].start_s = 0.5
+    assert (ran_alone(found, 0), ran_alone(found, 1)) == (False, False)
