@@ -2,7 +2,7 @@
 
 A predicate over rows that are only known by bounds has a set of possible outcomes out of true, false and NULL. The set
 worked out here always contains every outcome that really occurs, so a unit is ruled out only where true is not in it.
-All units of a table are looked at together, one array element a unit.
+All units of a table are looked at together, and bounds that many units have but once.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def excluded_units(predicate: Expression, bounds: Callable[[str], UnitBounds], u
 
 @dataclass(frozen=True, slots=True)
 class _Values:
-    """What the values of an expression may be, in every unit.
+    """What the values of an expression may be: an array element for all units, for each, or for those that ``units`` says.
 
     Attributes
     ----------
@@ -81,6 +81,8 @@ class _Values:
         All are NULL.
     nan : bool
         There may be NaN.
+    units : array of int or None
+        The element that each unit has.
     """
 
     low: npt.NDArray[np.object_]
@@ -88,6 +90,18 @@ class _Values:
     null: Mask
     never: Mask
     nan: bool
+    units: npt.NDArray[np.intp] | None = None
+
+    def spread(self) -> _Values:
+        """Return the same with an element for each unit."""
+        if self.units is None:
+            return self
+        units = self.units
+        return _Values(self.low[units], self.high[units], self.null[units], self.never[units], self.nan)
+
+    def of_units(self, outcomes: Outcomes) -> Outcomes:
+        """Return the outcomes for each unit, of those for each element."""
+        return outcomes if self.units is None else outcomes[self.units]
 
 
 def _constant(value: Any) -> npt.NDArray[np.object_]:
@@ -161,13 +175,14 @@ def _values(expression: Expression, bounds: _Bounds) -> _Values:
     if isinstance(expression, Column):
         known = bounds(expression.name)
         # Writers leave NaN out of the bounds, so a column of floats may always hold it.
-        return _Values(known.low, known.high, known.null, known.never, nan)
+        return _Values(known.low, known.high, known.null, known.never, nan, known.units)
     if isinstance(expression, Cast):
         convert = _conversion(expression.operand.type, expression.type)
         operand = _values(expression.operand, bounds)
         if convert is not None:
             null = operand.null | expression.null_on_failure
-            return _Values(convert(operand.low), convert(operand.high), null, operand.never, operand.nan)
+            low, high = convert(operand.low), convert(operand.high)
+            return _Values(low, high, null, operand.never, operand.nan, operand.units)
     return _Values(_NOTHING, _NOTHING, _YES, _NO, nan)
 
 
@@ -214,6 +229,15 @@ _COMPARISONS = {
 
 
 def _compare(function: str, left: _Values, right: _Values) -> Outcomes:
+    if len(left.low) == 1 and left.units is None:
+        return right.of_units(_compared(function, left, right))
+    if len(right.low) == 1 and right.units is None:
+        return left.of_units(_compared(function, left, right))
+    return _compared(function, left.spread(), right.spread())
+
+
+def _compared(function: str, left: _Values, right: _Values) -> Outcomes:
+    """Compare element by element."""
     when_less, when_equal, when_greater, left_nan, right_nan = _COMPARISONS[function]
     try:
         # Only < and <= are asked: == says False where the types cannot be compared at all.
@@ -245,7 +269,7 @@ def _holds(test: np.ufunc, left: npt.NDArray[np.object_], right: npt.NDArray[np.
 
 def _null_test(function: str, values: _Values) -> Outcomes:
     result = _pick(values.never, TRUE, _pick(values.null, TRUE | FALSE, FALSE))
-    return result if function == "is_null" else _NOT[result]
+    return values.of_units(result if function == "is_null" else _NOT[result])
 
 
 _TRUTH_TESTS = {
@@ -268,7 +292,7 @@ def _of_boolean(values: _Values) -> Outcomes:
     no_false = _holds(np.equal, values.low, _constant(True))
     no_true = _holds(np.equal, values.high, _constant(False))
     result = _pick(no_false, 0, FALSE) | _pick(no_true, 0, TRUE) | _pick(values.null, NULL, 0)
-    return _pick(values.never, NULL, result)
+    return values.of_units(_pick(values.never, NULL, result))
 
 
 def _prefix_test(call: Call, bounds: _Bounds) -> Outcomes:
@@ -290,7 +314,7 @@ def _prefix_test(call: Call, bounds: _Bounds) -> Outcomes:
     values = _values(operand, bounds)
     pairs = zip(values.low, values.high, strict=True)
     result = np.array([_prefix_outcomes(low, high, prefix, just_prefix) for low, high in pairs], np.uint8)
-    return _pick(values.never, NULL, result | _pick(values.null, NULL, 0))
+    return values.of_units(_pick(values.never, NULL, result | _pick(values.null, NULL, 0)))
 
 
 def _prefix_outcomes(low: Any, high: Any, prefix: str, just_prefix: bool) -> int:

@@ -39,7 +39,9 @@ class ColumnStatistics:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnitBounds:
-    """Bounds of one column in every unit of a table, one array element a unit.
+    """Bounds of one column in every unit of a table.
+
+    Thousands of units often have the same few bounds: each of these stands here once.
 
     Attributes
     ----------
@@ -49,23 +51,36 @@ class UnitBounds:
         There may be NULLs.
     never : array of bool
         It is certain that every value is NULL.
+    units : array of int
+        Which of them each unit has.
     """
 
     low: npt.NDArray[np.object_]
     high: npt.NDArray[np.object_]
     null: npt.NDArray[np.bool_]
     never: npt.NDArray[np.bool_]
+    units: npt.NDArray[np.intp]
 
     @classmethod
     def of(cls, statistics: Sequence[ColumnStatistics | None]) -> UnitBounds:
-        """Gather the statistics of units."""
-        low, high = np.empty(len(statistics), object), np.empty(len(statistics), object)
-        null, never = np.ones(len(statistics), np.bool_), np.zeros(len(statistics), np.bool_)
+        """Gather the statistics of units.
+
+        >>> bounds = UnitBounds.of([ColumnStatistics(1, 5, 0, 9), None, ColumnStatistics(1, 5, 0, 8)])
+        >>> bounds.low.tolist(), bounds.units.tolist()
+        ([1, None], [0, 1, 0])
+        """
+        found: dict[tuple[object, object, bool, bool], int] = {}
+        units = np.empty(len(statistics), np.intp)
         for position, item in enumerate(statistics):
+            bounds: tuple[object, object, bool, bool] = (None, None, True, False)
             if item is not None:
-                low[position], high[position] = item.minimum, item.maximum
-                null[position], never[position] = item.null_count != 0, item.all_null
-        return cls(low, high, null, never)
+                bounds = (item.minimum, item.maximum, item.null_count != 0, item.all_null)
+            units[position] = found.setdefault(bounds, len(found))
+        low, high = np.empty(len(found), object), np.empty(len(found), object)
+        null, never = np.empty(len(found), np.bool_), np.empty(len(found), np.bool_)
+        for position, bounds in enumerate(found):
+            low[position], high[position], null[position], never[position] = bounds
+        return cls(low, high, null, never, units)
 
 
 IntegerBounds = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
