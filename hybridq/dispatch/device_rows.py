@@ -1,9 +1,9 @@
 """Rows that stay on the device that made them, for the next stage on the same device.
 
 A stage's output is an Arrow table that any process can read. A build side that a GPU has made, and that the same GPU
-will probe, need not be copied to main memory and back: its rows stay where they are. Whoever else asks for them gets
-the Arrow table, which is made then. All of them may be moved to main memory at any time, when the device's memory is
-needed for something else.
+will probe, need not be copied to main memory and back, nor groups that it will merge: these rows stay where they are.
+Whoever else asks for them gets the Arrow table, which is made then. All of them may be moved to main memory when the
+device's memory is needed for something else.
 """
 
 from __future__ import annotations
@@ -17,7 +17,14 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from hybridq.engines.protocol import Engine, Frame
-from hybridq.physical.pipeline import CollectSink, ConcatenateMerge, ProjectStep, Stage
+from hybridq.physical.pipeline import (
+    AggregateMerge,
+    CollectSink,
+    ConcatenateMerge,
+    PartialAggregateSink,
+    ProjectStep,
+    Stage,
+)
 from hybridq.plan.expressions import Column, NamedExpression
 from hybridq.types import Field, Schema, is_decimal
 
@@ -161,6 +168,13 @@ def collects_columns(stage: Stage) -> bool:
         for item in step.expressions
     )
     return bool(sink.schema) and sink.count is None and merge.count is None and not any(computed)
+
+
+def merges_groups(stage: Stage) -> bool:
+    """Tell whether chunks give groups that are merged, and nothing else is done with them before."""
+    sink, merge = stage.pipeline.sink, stage.merge
+    plain = isinstance(sink, PartialAggregateSink) and sink.sets is None and not stage.more
+    return plain and isinstance(merge, AggregateMerge) and bool(merge.groups)
 
 
 def as_table(rows: Rows) -> pa.Table:

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from hybridq.dispatch.chunk_states import ChunkState, Part
 from hybridq.dispatch.delivery import Delivering
-from hybridq.dispatch.device_rows import collects_columns
+from hybridq.dispatch.device_rows import collects_columns, merges_groups
 from hybridq.dispatch.executor import CancelRequested, Event, Finished, Message, Vanished
 from hybridq.dispatch.memory import check_answer, check_window, factor_of, range_bytes, rows_that_fit
 from hybridq.dispatch.pieces import PROBING, PieceList
@@ -282,7 +282,9 @@ class Driver(Delivering):
         self._executor.run_chunk(task, tables, inputs, kind, -run.stage.id)
 
     def _where_to_stay(self, run: StageRun) -> Stay:
-        """Say whether a GPU that has made rows of a stage keeps them, for stages that it will run next."""
+        """Say whether a GPU that has made rows of a stage keeps them, for the merge or for stages that it will run."""
+        if merges_groups(run.stage):
+            return "on device" if run.policy.active == ("gpu",) else "no"
         readers = [self._runs[number] for number in self._needed_by[run.stage.id]]
         if not collects_columns(run.stage) or not readers:
             return "no"

@@ -45,6 +45,7 @@ from hybridq.physical.pipeline import (
     TopKSink,
     WindowStep,
 )
+from hybridq.placement.cost import GPU_MERGE_ROWS
 from hybridq.plan.expressions import Column, NamedExpression
 from hybridq.types import declared, to_arrow_schema
 
@@ -110,7 +111,7 @@ def run_stage(
     ahead : ReadAhead, optional
         What ``read_source`` gave for the chunk, if it has been read already and is still there.
     stay : bool
-        The partial result, of a ``CollectSink``, is to stay on the device.
+        The partial result is to stay on the device: rows of a ``CollectSink``, or groups, if they are many.
 
     Returns
     -------
@@ -142,7 +143,7 @@ def run_stage(
         frames_out = _steps(engine, stage.pipeline.steps, source, builds, clock)
         del source  # the steps hold it as long as they need it
     sink = stage.pipeline.sink
-    if stay:
+    if stay and isinstance(sink, CollectSink):
         frames = list(frames_out)
         with clock.section("sink"):
             whole = frames[0] if len(frames) == 1 else engine.concatenate(frames)
@@ -153,12 +154,15 @@ def run_stage(
         with clock.section("sink"):
             partials += [_to_table(engine, sink, part) for part in groups]
             groups = [_reduced(engine, sink, frame)]
-            if chunk.private is None:
+            if chunk.private is None and not stay:
                 partials.append(_to_table(engine, sink, groups.pop()))
     with clock.section("sink"):
         if chunk.private is not None and not partials:
             # All in one frame, groups are whole: what is dropped after the merge anyway need not leave the device.
             groups = [_without_dropped_groups(engine, stage, part, chunk.private) for part in groups]
+        if stay and not partials and groups and groups[0].rows >= GPU_MERGE_ROWS:
+            engine.settle()
+            return DeviceRows(engine, groups[0], sink.schema)
         partials += [_to_table(engine, sink, part) for part in groups]
         return partials[0] if len(partials) == 1 else merge_tables(stage, partials, last=False)
 

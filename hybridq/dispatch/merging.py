@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from hybridq.dispatch.device_rows import DeviceRows, Rows, as_frame, as_table
 from hybridq.dispatch.memory import FOOTPRINT_FACTOR
 from hybridq.engines.account import DeviceAccount
 from hybridq.engines.protocol import Engine
@@ -17,24 +18,35 @@ from hybridq.physical.pipeline import AggregateMerge, ConcatenateMerge, KeepPiec
 from hybridq.placement.cost import GPU_MERGE_ROWS
 
 
-def merge_tables(stage: Stage, parts: Sequence[pa.Table], last: bool, gpu: Engine | None = None) -> pa.Table:
+def merge_tables(stage: Stage, parts: Sequence[Rows], last: bool, gpu: Engine | None = None) -> pa.Table:
     """Merge partial results in chunk order; with ``last``, also finalise them and run the stage's finishing steps.
 
     Groups that are many are merged on the GPU where one is given; everything else is the CPU's.
     """
-    # Here, because the client imports this module as well, and does not merge.
+    if isinstance(stage.merge, AggregateMerge) and len(parts) > 1:
+        return _finished(stage, _merged_groups(stage.merge, parts, gpu), last)
+    return _merged_tables(stage, [as_table(part) for part in parts], last)
+
+
+def _finished(stage: Stage, merged: pa.Table, last: bool) -> pa.Table:
+    """Compute final values of merged groups, and what comes after, if they are the last."""
     from hybridq.merge.aggregate import finalize
+    from hybridq.merge.finish import finish
+
+    assert isinstance(stage.merge, AggregateMerge)
+    return finish(stage.finish, finalize(stage.merge, merged)) if last else merged
+
+
+def _merged_tables(stage: Stage, parts: Sequence[pa.Table], last: bool) -> pa.Table:
+    # Here, because the client imports this module as well, and does not merge.
     from hybridq.merge.finish import finish
     from hybridq.merge.join import concatenate
     from hybridq.merge.sort import merge_sorted
 
     merge = stage.merge
     if isinstance(merge, AggregateMerge):
-        merged = parts[0] if len(parts) == 1 else _merged_groups(merge, parts, gpu)
-        if not last:
-            return merged
-        merged = finalize(merge, merged)
-    elif isinstance(merge, KeepPieces):  # of one chunk, before it is split
+        return _finished(stage, parts[0], last)
+    if isinstance(merge, KeepPieces):  # of one chunk, before it is split
         sink = stage.pipeline.sink
         if isinstance(sink, SortedRunSink):
             merged = merge_sorted(SortMerge(sink.keys, sink.schema), parts)
@@ -50,8 +62,8 @@ def merge_tables(stage: Stage, parts: Sequence[pa.Table], last: bool, gpu: Engin
     return finish(stage.finish, merged) if last else merged
 
 
-def _merged_groups(merge: AggregateMerge, parts: Sequence[pa.Table], gpu: Engine | None) -> pa.Table:
-    from hybridq.merge.aggregate import merge_partials
+def _merged_groups(merge: AggregateMerge, parts: Sequence[Rows], gpu: Engine | None) -> pa.Table:
+    from hybridq.merge.aggregate import merge_partials, merged_frame
 
     many = sum(part.num_rows for part in parts) >= GPU_MERGE_ROWS
     if gpu is not None and many and not any(aggregate_lacking("gpu", call) for call in merge.aggregates):
@@ -59,7 +71,11 @@ def _merged_groups(merge: AggregateMerge, parts: Sequence[pa.Table], gpu: Engine
         wanted = int(sum(part.nbytes for part in parts) * FOOTPRINT_FACTOR)
         try:
             with account.admitted(wanted) if account is not None else nullcontext():
-                return merge_partials(merge, parts, gpu)
+                if not merge.groups or not any(isinstance(part, DeviceRows) for part in parts):
+                    return merge_partials(merge, [as_table(part) for part in parts], gpu)
+                names = [field.name for field in merge.partial_schema]
+                frame = gpu.concatenate([as_frame(gpu, part, names) for part in parts])
+                return gpu.to_arrow(merged_frame(gpu, merge, frame), merge.partial_schema)
         except (DeviceOutOfMemory, MemoryError):
             pass  # the CPU has more
-    return merge_partials(merge, parts)
+    return merge_partials(merge, [as_table(part) for part in parts])

@@ -42,7 +42,7 @@ from hybridq.engines.cache import ColumnCache
 from hybridq.engines.protocol import Engine
 from hybridq.errors import DeviceOutOfMemory, ExecutionError, HybridqError
 from hybridq.physical.chunks import Chunk, MemoryUnits
-from hybridq.physical.pipeline import SortedRunSink, SplitSink, Stage
+from hybridq.physical.pipeline import AggregateMerge, ConcatenateMerge, SortedRunSink, SplitSink, Stage
 
 logger = logging.getLogger(__name__)
 
@@ -233,7 +233,7 @@ def compute_chunk(
                 watch = admitted.enter_context(account.admitted(footprint(chunk)))
             start = time.perf_counter()
             try:
-                stays = task.stay != "no"
+                stays = task.stay != "no" and not (task.complete and isinstance(stage.merge, AggregateMerge))
                 table = run_stage(engine, stage, chunk, inputs, clock, hot, pieces, ahead, stays)
                 with clock.section("sink"):
                     if isinstance(table, DeviceRows):
@@ -361,7 +361,7 @@ def compute_merge(task: MergeTask, parts: Sequence[Rows], gpu: Engine | None = N
     try:
         table = _together_on_device(task, stage, parts, gpu)
         if table is None:
-            table = compact(merge_tables(stage, [as_table(part) for part in parts], task.last, gpu))
+            table = compact(merge_tables(stage, parts, task.last, gpu))
     except HybridqError:
         raise
     except MemoryError:
@@ -382,7 +382,7 @@ def compute_merge(task: MergeTask, parts: Sequence[Rows], gpu: Engine | None = N
 
 def _together_on_device(task: MergeTask, stage: Stage, parts: Sequence[Rows], gpu: Engine | None) -> DeviceRows | None:
     """Put parts one below the other on the device, if they are to stay there and there is room."""
-    if gpu is None or task.stay == "no":
+    if gpu is None or task.stay == "no" or not isinstance(stage.merge, ConcatenateMerge):
         return None
     account: DeviceAccount | None = getattr(gpu, "memory", None)
     try:

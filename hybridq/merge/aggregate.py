@@ -37,11 +37,22 @@ def merge_partials(merge: AggregateMerge, partials: Sequence[pa.Table], engine: 
         A sum does not fit its type.
     """
     schema = merge.partial_schema
-    types = {field.name: field.type for field in schema}
     table = pa.concat_tables([to_arrow_schema(schema).empty_table(), *nothing(CpuEngine(), merge), *partials])
     engine = engine or CpuEngine()
+    return engine.to_arrow(merged_frame(engine, merge, engine.from_arrow(table)), schema)
+
+
+def merged_frame(engine: Engine, merge: AggregateMerge, frame: Frame) -> Frame:
+    """Merge partial aggregates that an engine has, into one row a group.
+
+    Raises
+    ------
+    NumericOverflow
+        A sum does not fit its type.
+    """
+    types = {field.name: field.type for field in merge.partial_schema}
     groups = [NamedExpression(name, Column(types[name], name)) for name in merge.groups]
-    return engine.to_arrow(engine.aggregate(engine.from_arrow(table), groups, merge.aggregates), schema)
+    return engine.aggregate(frame, groups, merge.aggregates)
 
 
 def finalize(merge: AggregateMerge, partial: pa.Table) -> pa.Table:
@@ -79,9 +90,7 @@ def merge_groups(engine: Engine, merge: AggregateMerge, frame: Frame) -> Frame:
     NumericOverflow
         A sum does not fit its type.
     """
-    types = {field.name: field.type for field in merge.partial_schema}
-    groups = [NamedExpression(name, Column(types[name], name)) for name in merge.groups]
-    return final_values(engine, merge, engine.aggregate(frame, groups, merge.aggregates))
+    return final_values(engine, merge, merged_frame(engine, merge, frame))
 
 
 def final_values(engine: Engine, merge: AggregateMerge, frame: Frame) -> Frame:

@@ -69,7 +69,7 @@ def excluded_units(predicate: Expression, bounds: Callable[[str], UnitBounds], u
 
 @dataclass(frozen=True, slots=True)
 class _Values:
-    """What the values of an expression may be: an array element for all units, for each, or for those that ``units`` says.
+    """What the values of an expression may be: an element for all units, one for each, or those that ``units`` says.
 
     Attributes
     ----------

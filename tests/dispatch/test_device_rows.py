@@ -114,7 +114,7 @@ def test_build_sides_stay_on_the_device(session, copies, mode):
     result = session.sql(JOIN).collect(mode=mode)
     expected = [(i % 50, f"n{i % 50}", i) for i in range(1000) if i % 50 < 40 and i % 50 != 3]
     assert [tuple(row.values()) for row in result.to_arrow().to_pylist()] == expected
-    assert [stage.title.rpartition(" ")[2] for stage in result.report.stages][0] == "collect"
+    assert next(stage.title.rpartition(" ")[2] for stage in result.report.stages) == "collect"
     assert mode == "cop" or not copies
 
 
@@ -125,3 +125,16 @@ def test_a_full_device_gives_them_up(session, monkeypatch):
 
 def no_room(*arguments):
     raise DeviceOutOfMemory("full", 1, 0)
+
+
+@pytest.mark.parametrize("room", [True, False])
+def test_groups_stay_until_they_are_merged(session, copies, monkeypatch, room):
+    for module in ("execution", "merging"):
+        monkeypatch.setattr(f"hybridq.dispatch.{module}.GPU_MERGE_ROWS", 1)
+    if not room:
+        monkeypatch.setattr("hybridq.dispatch.merging.as_frame", no_room)
+    result = session.sql("select k, sum(v) s, count(*) n, min(v) m from f group by k order by k").collect(mode="gpu")
+    expected = [(k, sum(range(k, 1000, 50)), 20, k) for k in range(50)]
+    assert [tuple(row.values()) for row in result.to_arrow().to_pylist()] == expected
+    assert sum(device.chunks for stage in result.report.stages for device in stage.devices) > 1
+    assert not copies
