@@ -262,7 +262,8 @@ class Driver(Delivering):
         if any(isinstance(branch.pipeline.source, RangeSource) for branch in run.stage.branches):
             most = range_bytes(self._devices)
             rows = rows if most is None else min(rows, max(int(most / run.bytes_per_row), 1))
-        fitting = rows_that_fit(self._devices, run.bytes_per_row, kind, factor_of(run.stage))
+        factor = run.footprint.factor if kind == "gpu" else factor_of(run.stage)
+        fitting = rows_that_fit(self._devices, run.bytes_per_row, kind, factor)
         return rows if fitting is None else min(rows, fitting)
 
     def _submit(self, run: StageRun, chunk: Chunk, kind: Kind, ahead: str = "") -> None:

@@ -36,6 +36,8 @@ class FaultHandling(QueryRun):
         self._executor.release([state.key])
         wanted, free = int(event["wanted"]), int(event["free"])
         run.policy.limit(state.kind, source_rows(state.chunk) // 2)
+        if state.kind == "gpu":
+            run.footprint.too_low()
         halves = run.source.halve(state.chunk) if run.source is not None else None
         what = remedy(state.kind, event["section"], halves is not None, self._has_cpu())
         place = self._place(run, state.chunk)

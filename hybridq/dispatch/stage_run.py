@@ -19,6 +19,8 @@ import pyarrow as pa
 from hybridq.catalog import Catalog
 from hybridq.config import Config
 from hybridq.dispatch.chunk_states import ChunkState, Merging, Part, Waiting, source_rows
+from hybridq.dispatch.footprint import Footprint
+from hybridq.dispatch.memory import factor_of
 from hybridq.dispatch.pieces import PROBING, PieceList, entry_name
 from hybridq.dispatch.progress import KindProgress
 from hybridq.dispatch.recording import add_span, record_chunk
@@ -69,6 +71,8 @@ class StageRun:
         Rows that a chunk reads for each row of its source: more than one where build sides are aligned.
     origin : float
         When the query began, on ``time.perf_counter``.
+    footprint : Footprint
+        Of its chunks on a GPU.
     """
 
     stage: Stage
@@ -97,6 +101,7 @@ class StageRun:
     lost_merges: int = 0
     bytes_per_row: float | None = None
     breadth: float = 1.0
+    footprint: Footprint = field(init=False)
     attempts: dict[int, int] = field(default_factory=dict)
     ahead: dict[int, str] = field(default_factory=dict)
     delivering: bool = False
@@ -106,6 +111,9 @@ class StageRun:
     answer_rows: int = 0
     serial: Any = field(default_factory=itertools.count)
     origin: float = field(default_factory=time.perf_counter)
+
+    def __post_init__(self) -> None:
+        self.footprint = Footprint(factor_of(self.stage))
 
     def start(self, catalog: Catalog, config: Config, values: Mapping[int, Any], splits: Splits) -> None:
         """Begin: the stages that this one depends on are done.
@@ -258,7 +266,7 @@ class StageRun:
             chunk = replace(chunk, source=_without_table(chunk.source), aligned=aligned)
         inputs = stage.inputs
         task = ChunkTask(query, topic, state.key, self.blob, chunk, state.kind, state.complete, tuple(places), inputs)
-        return task, tables
+        return replace(task, footprint=self.footprint.factor), tables
 
     # --- coming back -----------------------------------------------------------------------------------------------
 
@@ -295,6 +303,8 @@ class StageRun:
 
     def _record(self, state: ChunkState, event: Mapping[str, Any]) -> None:
         rows = source_rows(state.chunk)
+        if state.kind == "gpu":
+            self.footprint.observe(event)
         record_chunk(self.report, state.kind, rows, event)
         add_span(self.report, self.origin, "chunk", state.chunk.id, state.kind, rows, event)
         self.policy.observe(state.kind, rows, event["seconds"]["total"])

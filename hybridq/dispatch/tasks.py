@@ -25,6 +25,7 @@ from hybridq.dispatch.exchange import exchange_of_this_worker
 from hybridq.dispatch.execution import Clock, read_source, run_stage
 from hybridq.dispatch.main_memory import Admission, MainMemory, main_memory
 from hybridq.dispatch.memory import (
+    FOOTPRINT_FACTOR,
     MERGE_FACTOR,
     check_chunk,
     compact,
@@ -93,6 +94,8 @@ class ChunkTask:
     stay : str
         ``on device``: its rows stay on the device. ``both``: there, and in main memory, for other workers will ask for
         them. Else they go to main memory.
+    footprint : float
+        Device memory that it is expected to take over the decoded bytes of what it reads.
     """
 
     query: str
@@ -109,6 +112,7 @@ class ChunkTask:
     split_memory: int = 0
     ahead: bool = False
     stay: Stay = "no"
+    footprint: float = FOOTPRINT_FACTOR
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +234,7 @@ def compute_chunk(
                 main.admit(host_footprint(chunk, tables, engine.name == "gpu", factor))
             pieces = PieceReader(store, fetch, lists, None if engine.name == "gpu" else main) if lists else None
             if account is not None:
-                watch = admitted.enter_context(account.admitted(footprint(chunk)))
+                watch = admitted.enter_context(account.admitted(footprint(chunk, task.footprint)))
             start = time.perf_counter()
             try:
                 stays = task.stay != "no" and not (task.complete and isinstance(stage.merge, AggregateMerge))
@@ -322,7 +326,7 @@ def compute_read_ahead(task: ChunkTask, engine: Engine, host: MainMemory | None 
     stage = load_stage(task.stage).branch(task.chunk.branch)
     account: DeviceAccount | None = getattr(engine, "memory", None)
     cache: ColumnCache[Any] | None = getattr(engine, "cache", None)
-    wanted = footprint(task.chunk)
+    wanted = footprint(task.chunk, task.footprint)
     if account is not None and account.promised + wanted > account.limit * READ_AHEAD_SHARE:
         return ReadAhead()
     clock = Clock()
