@@ -23,7 +23,7 @@ def merge_tables(stage: Stage, parts: Sequence[Rows], last: bool, gpu: Engine | 
 
     Groups that are many are merged on the GPU where one is given; everything else is the CPU's.
     """
-    if isinstance(stage.merge, AggregateMerge) and len(parts) > 1:
+    if isinstance(stage.merge, AggregateMerge) and len(parts) != 1:
         return _finished(stage, _merged_groups(stage.merge, parts, gpu), last)
     return _merged_tables(stage, [as_table(part) for part in parts], last)
 
