@@ -282,6 +282,12 @@ def _statement(match: re.Match[str], text: str, tables: Mapping[str, Schema]) ->
     return SqlError(_ONLY_QUERIES)
 
 
+def _interval_product(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:
+    return Unsupported(
+        "INTERVAL times a number is not supported: write the number into it, or add days to a date as date + n"
+    )
+
+
 def _cast(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:
     return CastFailed(f"a constant cannot be converted: {_last_cause(match['rest'])}")
 
@@ -314,6 +320,7 @@ _CONVERSIONS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], str, Mapping
     ),
     (re.compile(r"Unsupported plan type: (?P<name>\w+)"), _plan_type),
     (re.compile(r"Cannot convert (?P<name>\w+)"), _conversion),
+    (re.compile(r"temporal operation (?:\w+ [*/] Interval|Interval\(\w+\) [*/])"), _interval_product),
     (re.compile(r"Cast error: (?P<rest>.*)", re.DOTALL), _cast),
     (re.compile(r"Divide by zero", re.IGNORECASE), _zero),
     (re.compile(r"(?:Arithmetic overflow|Overflow happened)(?P<rest>.*)", re.DOTALL), _overflow),

@@ -58,6 +58,7 @@ CLAUSES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\blateral\b", "this LATERAL subquery is not supported: try a join, and row_number() in place of LIMIT"),
         (r"//", "// is not supported: / of integers gives an integer"),
         (r"\*\*", "** is not supported: write power(a, b)"),
+        (r"\busing\s*\(", "FULL JOIN with USING is not supported: write ON a.x = b.x, and coalesce(a.x, b.x) for x"),
         (r"\basof\b", "ASOF joins are not supported: try a join on >= and row_number()"),
         (r"\bmatch_recognize\b", "MATCH_RECOGNIZE is not supported"),
     )

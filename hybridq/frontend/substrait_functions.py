@@ -211,6 +211,8 @@ def _truncation(unit: Expression, value: Expression) -> Expression:
 
 def _of_times(name: str, left: Expression, right: Expression) -> Expression | None:
     """Return a sum or difference of dates, timestamps and intervals."""
+    if is_interval(left.type) and is_interval(right.type):
+        raise Unsupported("a sum of intervals is not supported: add one interval after the other to a date or time")
     if name == "add" and is_time(right.type) and not is_time(left.type):
         left, right = right, left
     if not is_time(left.type):

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from hybridq.errors import PlanFormatError, Unsupported
 from hybridq.plan.expressions import Cast, Expression, Literal
-from hybridq.types import MAX_DECIMAL_DIGITS
+from hybridq.types import MAX_DECIMAL_DIGITS, declared
 
 UNSIGNED = 1
 """Type variation that DataFusion gives unsigned integers."""
@@ -67,6 +67,8 @@ def arrow_type(message: Any) -> pa.DataType:
         return INTERVAL
     if kind == "list":
         return pa.list_(arrow_type(body.type))
+    if kind == "user_defined" and not body.type_reference:
+        return declared(pa.null())  # how DataFusion writes the type of a NULL that nothing decides
     if kind == "struct":
         # Names of fields are not part of Substrait's types; types of columns, which have them, take the place of these.
         return pa.struct([pa.field(str(place), arrow_type(item)) for place, item in enumerate(body.types)])
@@ -149,7 +151,7 @@ def literal(message: Any) -> Literal:
     if kind in ("precision_timestamp", "precision_timestamp_tz"):
         return _timestamp(value, "UTC" if kind.endswith("_tz") else None)
     if kind == "null":
-        return _null(value)
+        return Literal(arrow_type(value), None)
     if kind.startswith("interval"):
         return _interval(kind, value)
     raise Unsupported(f"a constant of type {kind.replace('_', ' ')} is not supported here")
@@ -175,13 +177,6 @@ def _interval(kind: str, value: Any) -> Literal:
         return Literal(INTERVAL, (months, 0, 0))
     below = days.subseconds * 10 ** (9 - days.precision)
     return Literal(INTERVAL, (months, days.days, days.seconds * 10**9 + below))
-
-
-def _null(data_type: Any) -> Literal:
-    # DataFusion writes a NULL whose type nothing decides as a user-defined type.
-    if data_type.WhichOneof("kind") == "user_defined":
-        raise Unsupported("a NULL of no type is not supported: write CAST(NULL AS type)")
-    return Literal(arrow_type(data_type), None)
 
 
 def _integer(kind: str, value: int, unsigned: bool) -> Literal:
