@@ -30,7 +30,7 @@ from hybridq.plan.expressions import (
     SortKey,
     transform,
 )
-from hybridq.plan.functions import ARITHMETIC, COMPARISONS
+from hybridq.plan.functions import ARITHMETIC, COMPARISONS, GROUPS, result_type
 from hybridq.plan.nodes import Aggregate, Filter, Join, Node, Plan, Project, Sort, TopK, Union, Window
 from hybridq.plan.rules.helpers import is_safe_cast
 from hybridq.plan.windows import WindowCall
@@ -40,6 +40,7 @@ CHOICES = frozenset({"coalesce", "greatest", "least"})
 CARRIED = ARITHMETIC | {"negate", "abs"}
 NULL_TESTS = frozenset({"is_null", "is_not_null"})
 ROUNDED = frozenset({"round", "ceil", "floor", "trunc"})
+OF_LISTS = frozenset(each.name for each in GROUPS["Lists and structs"])
 VALUE_FIRST = frozenset({"lag", "lead", "first_value", "last_value", "nth_value"})
 
 LEAST_DIGITS = {pa.float64(): 15, pa.float32(): 7}
@@ -100,6 +101,8 @@ def _cast(expression: Expression, data_type: pa.DataType) -> Expression:
 
 def is_stand_in(source: pa.DataType, target: pa.DataType, own: Digits) -> bool:
     """Tell whether a type is the decimal that DataFusion makes of a floating-point number, and not the query's own."""
+    if pa.types.is_list(source) and pa.types.is_list(target):
+        return is_stand_in(source.value_type, target.value_type, own)
     least = LEAST_DIGITS.get(source)
     if least is None or not is_decimal(target):
         return False
@@ -159,6 +162,8 @@ class _Changes:
         if part.function in ROUNDED and isinstance(first, StandIn):
             kind = first.operand.type
             return StandIn(part.type, Call(kind, part.function, (first.operand, *part.arguments[1:]), part.options))
+        if part.function in OF_LISTS:
+            return self._of_list(part)
         known = part.function in CHOICES | CARRIED | COMPARISONS
         if not known or (kind := _floating_type(part.arguments)) is None:
             return part
@@ -167,6 +172,30 @@ class _Changes:
             return replace(part, arguments=arguments)
         call = Call(kind, part.function, arguments, part.options)
         return call if part.type == kind else StandIn(part.type, call)
+
+    def _of_list(self, part: Call) -> Expression:
+        """Return a function of lists whose elements, or one of whose values, are floating-point numbers by now."""
+        kinds = {_element(each.operand.type) for each in part.arguments if isinstance(each, StandIn)}
+        kind = next((each for each in (pa.float64(), pa.float32()) if each in kinds), None)
+        if kind is None:
+            return part
+        arguments = tuple(self._as_elements(each, kind) for each in part.arguments)
+        try:
+            data_type = result_type(part.function, tuple(each.type for each in arguments))
+        except Unsupported:
+            return part
+        call = Call(data_type, part.function, arguments, part.options)
+        return call if part.type == data_type else StandIn(part.type, call)
+
+    def _as_elements(self, value: Expression, kind: pa.DataType) -> Expression:
+        """Return decimals, or lists of such, as floating-point numbers."""
+        if pa.types.is_list(value.type) and is_decimal(value.type.value_type):
+            return _cast(taken(value), pa.list_(kind))
+        return converted(value, kind, self._own) if is_decimal(value.type) else value
+
+
+def _element(data_type: pa.DataType) -> pa.DataType:
+    return data_type.value_type if pa.types.is_list(data_type) else data_type
 
 
 def _of_cast(part: Cast, own: Digits) -> Expression:

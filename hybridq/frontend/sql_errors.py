@@ -262,7 +262,8 @@ def _conversion(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -
 
 
 def _arguments(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:
-    return SqlError(f"no function takes such values: {match['signature']}{_where(match['name'], text)}")
+    where = _where(match["name"], text)
+    return SqlError(f"no function takes such values: {match['signature']}{where}: cast them to types that go together")
 
 
 def _repeated_table(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:
@@ -280,6 +281,10 @@ def _feature(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> H
 
 def _statement(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:
     return SqlError(_ONLY_QUERIES)
+
+
+def _long_row(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:
+    return Unsupported("a row of values with such an expression is not supported: name the expression in a subquery")
 
 
 def _interval_product(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:
@@ -320,6 +325,7 @@ _CONVERSIONS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], str, Mapping
     ),
     (re.compile(r"Unsupported plan type: (?P<name>\w+)"), _plan_type),
     (re.compile(r"Cannot convert (?P<name>\w+)"), _conversion),
+    (re.compile(r"literals are supported in tuples"), _long_row),
     (re.compile(r"temporal operation (?:\w+ [*/] Interval|Interval\(\w+\) [*/])"), _interval_product),
     (re.compile(r"Cast error: (?P<rest>.*)", re.DOTALL), _cast),
     (re.compile(r"Divide by zero", re.IGNORECASE), _zero),

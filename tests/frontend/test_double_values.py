@@ -25,6 +25,10 @@ TABLE = pa.table({
 })  # fmt: skip
 
 QUERIES = [
+    "select [x, d, 0.5] v from t",
+    "select list_sort([x, 2.5, d])[1] v from t",
+    "select list_concat([x], [0.1]) v, list_append([x], 1.5e0) w from t",
+    "select v[1] + 1 a, v w from (select [x, 0.5] v from t) q",
     "select 1e3 a, -1.5E-3 b, .5e1 c, 5.e1 d, 1e308 * 10 e from t where i = 1",
     "select i * 1e0 v, d > 1e0 w, d in (1.5e0, 2.5) u, coalesce(d, 1e0) c from t",
     "select 1.5 v union all select 2e0",

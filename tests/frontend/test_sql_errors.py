@@ -129,6 +129,7 @@ def test_an_ambiguous_column_names_both_tables(tables):
             "LATERAL",
         ),
         ("select i8 from types where (i8, i16) < (1, 2)", "a row of values"),
+        ("select i8 from types where ((-i8), i16) = (1, 2)", "a row of values"),
         ("select d + 3 * interval '1 day' from types", "INTERVAL times a number"),
         ("select interval '1 day' + interval '2 days'", "one interval after the other"),
         ("select 1 from region a full join region b using (r_name)", "FULL JOIN with USING"),

@@ -152,7 +152,7 @@ FUNCTIONS = (
             "array_element(string_to_array({0}, 'b'), 2)",
             "list_extract(CASE WHEN {0} <> '' THEN string_split({0}, 'b') END, 2)",
         ),
-        ("text", "text text", "array_to_string([{0}, {1}], '-')"),
+        ("text", "text text", "array_to_string([{0}, {1}], '-')", "coalesce(array_to_string([{0}, {1}], '-'), '')"),
         (
             "text",
             "text text",
