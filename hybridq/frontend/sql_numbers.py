@@ -9,7 +9,9 @@ import re
 
 from hybridq.frontend.sql_text import tokens
 
-_APPROXIMATE = re.compile(r"(?:\d[\d_]*\.?\d*|\.\d+)[eE][+-]?\d+(?!\w)")
+_APPROXIMATE = re.compile(r"(?:\d[\d_]*\.?\d*|\.\d+)[eE][+-]?\d+(?!\w)(?!\s+(?:preceding|following)\b)", re.IGNORECASE)
+"""Offsets of frames are no expressions."""
+
 _NAMED = re.compile(r'Utf8\("((?:\d[\d_]*\.?\d*|\.\d+)[eE][+-]?\d+) "\)')
 
 

@@ -25,6 +25,7 @@ TABLE = pa.table({
 })  # fmt: skip
 
 QUERIES = [
+    "select sum(d) over (order by i::double range between 1.5e0 preceding and current row) v from t",
     "select [x, d, 0.5] v from t",
     "select list_sort([x, 2.5, d])[1] v from t",
     "select list_concat([x], [0.1]) v, list_append([x], 1.5e0) w from t",
