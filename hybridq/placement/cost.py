@@ -32,6 +32,9 @@ TOGETHER_SECONDS = 0.04
 """What it costs that both kinds of device work on a stage: some twenty more chunks, each handed out and merged, and
 partial results that have to be copied from one worker to another."""
 
+FETCH_S = 0.003
+"""What it takes until a worker gets what another one has, besides the bytes."""
+
 NETWORK_BYTES_PER_S = 5e8
 """Passing a table from one worker to another through Dask."""
 

@@ -10,7 +10,7 @@ from hybridq.config import Config
 from hybridq.errors import ConfigurationError, DeviceUnavailable, FallbackForbidden
 from hybridq.physical.pipeline import BroadcastBuild, PartitionSource, RangeSource, Stage, TableSource
 from hybridq.placement.choice import Choice, Option, StageMode, choose, total_seconds
-from hybridq.placement.cost import NETWORK_BYTES_PER_S, SMALLEST_CHUNK_ROWS
+from hybridq.placement.cost import FETCH_S, NETWORK_BYTES_PER_S, SMALLEST_CHUNK_ROWS
 from hybridq.placement.predict import StagePrediction
 from hybridq.placement.stage_times import KINDS
 from hybridq.placement.support import unsupported
@@ -30,7 +30,7 @@ WORTH_MOVING = 0.8
 """A stage leaves the CPU, where its input is or where it is a single chunk, only for this part of the time; and such a
 stage is shared only for this part of the better device's."""
 
-WORTH_MOVING_S = 0.01
+WORTH_MOVING_S = 0.005
 """... and for at least so many seconds."""
 
 WORTH_SHARING_S = 0.01
@@ -256,7 +256,9 @@ def _automatic(
     if not confident or not (slots.get("cpu") and slots.get("gpu")):
         return found
     rules = {rule.stage: rule for rule in found}
-    plan = [_choice(stage, _options(stage, rules[stage.id], confident.get(stage.id), config)) for stage in stages]
+    plan = [
+        _choice(stage, stages, _options(stage, rules[stage.id], confident.get(stage.id), config)) for stage in stages
+    ]
     modes = choose(plan)
     for position, stage in enumerate(stages):
         prediction, mode = confident.get(stage.id), modes[stage.id]
@@ -268,9 +270,10 @@ def _automatic(
     return found
 
 
-def _choice(stage: Stage, options: Mapping[StageMode, Option]) -> Choice:
+def _choice(stage: Stage, stages: Sequence[Stage], options: Mapping[StageMode, Option]) -> Choice:
     whole = {build.stage for branch in stage.branches for build in branch.builds if isinstance(build, BroadcastBuild)}
-    moving = stage.estimated_bytes / NETWORK_BYTES_PER_S
+    is_read = any(stage.id in other.dependencies for other in stages)  # an answer goes to the client in any case
+    moving = is_read * FETCH_S + stage.estimated_bytes / NETWORK_BYTES_PER_S
     return Choice(stage.id, stage.dependencies, options, moving, tuple(sorted(whole)))
 
 
@@ -297,7 +300,7 @@ def _worth_sharing(
             )
             margin = max(MAY_BE_LOST_S, both.seconds * (1 - WORTH_SPLITTING))
             options["EXEC_COP"] = replace(both, seconds=both.seconds - margin)
-        plan.append(_choice(stage, options))
+        plan.append(_choice(stage, stages, options))
     modes = choose(plan)
     found = []
     for decision in asked:

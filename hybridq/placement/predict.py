@@ -25,8 +25,8 @@ CONTENTION = 1.25
 chunks of their own. With 6 of 16 cores a GPU's reading took 1.08 times as long, with 12 of 16 1.5 times."""
 
 SHARING_S = 0.02
-"""What it costs that both kinds of device work on a stage, besides a last chunk that is not done when the others are:
-its first chunks wait for a question to the scheduler, and each device some milliseconds between two of its chunks."""
+"""What it costs that both kinds of device work on a stage: its first chunks wait for a question to the scheduler, and
+each device some milliseconds between two of its chunks."""
 
 MOST_CORRECTION = 4.0
 """What one kind of device shows of a pipeline corrects the other's prediction by at most this factor."""
@@ -369,15 +369,31 @@ class _Stage:
         if self._profile.devices["gpu"].engine == "gpu":
             gpu_busy *= 1 + CONTENTION * min(count / max(self._profile.cores, 1), 1.0) ** 3
         cpu_speed, gpu_speed = count * cpu_rows / cpu_busy, self._slots["gpu"] * gpu_rows / gpu_busy
-        last = max(self._one_chunk("cpu", self._least_rows), self._one_chunk("gpu", self._least_rows)) / 2
-        pulling = self._work.rows / (cpu_speed + gpu_speed)
+        pulling = self._until_both_are_done(count, cpu_busy / cpu_rows, gpu_busy / gpu_rows)
         cpu_share = cpu_speed / (cpu_speed + gpu_speed)
         chunks = math.ceil(self._work.rows * cpu_share / cpu_rows) + math.ceil(
             self._work.rows * (1 - cpu_share) / gpu_rows
         )
-        sections = self._scaled(self.sections("gpu", gpu_rows), pulling / gpu_busy) | {"queue": SHARING_S + last}
+        sections = self._scaled(self.sections("gpu", gpu_rows), pulling / gpu_busy) | {"queue": SHARING_S}
         shares: dict[Kind, float] = {"cpu": cpu_share, "gpu": 1 - cpu_share}
         return self._finished("EXEC_COP", pulling, chunks, {"cpu": cpu_rows, "gpu": gpu_rows}, sections, shares, count)
+
+    def _until_both_are_done(self, cpu_slots: int, cpu_per_row: float, gpu_per_row: float) -> float:
+        """Return the seconds until all pieces are done, none of which is divided between both kinds.
+
+        It matters where they are few, or one kind is much slower than the other.
+        """
+        gpu_slots = self._slots["gpu"]
+        pieces = self._work.rows / self._least_rows
+        cpu_speed, gpu_speed = cpu_slots / cpu_per_row, gpu_slots / gpu_per_row
+
+        def seconds(on_cpu: float) -> float:
+            cpu = math.ceil(on_cpu / cpu_slots) * self._least_rows * cpu_per_row
+            gpu = math.ceil((pieces - on_cpu) / gpu_slots) * self._least_rows * gpu_per_row
+            return max(cpu, gpu)
+
+        even = math.floor(pieces * cpu_speed / (cpu_speed + gpu_speed))
+        return max(min(seconds(even), seconds(even + 1)), self._work.rows / (cpu_speed + gpu_speed))
 
     def _finished(
         self,
