@@ -56,6 +56,8 @@ ONLY_IN = {
     "rmm": ["engines/gpu.py", "engines/gpu/"],
     "dask_cuda": ["dispatch/", "deploy.py"],
     "duckdb": ["testing/reference.py"],
+    "numba": ["engines/compiled/"],
+    "llvmlite": ["engines/compiled/"],
 }
 """Libraries that only these files may import."""
 

@@ -13,6 +13,7 @@ or its ``array`` has one element.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -455,10 +456,10 @@ def concatenate(columns: list[Column]) -> Column:
     bounds = union_bounds([column.bounds for column in columns if column.rows])
     if all(column.is_numbers for column in columns):
         values = np.concatenate([column.numbers for column in columns])
-        return Column(first.type, values, _concatenate_valid(columns), bounds=bounds)
+        return Column(first.type, values, concatenate_valid(columns), bounds=bounds)
     if all(column.dictionary is first.dictionary and column.dictionary is not None for column in columns):
         values = np.concatenate([column.values for column in columns if column.values is not None])
-        return Column(first.type, values, _concatenate_valid(columns), dictionary=first.dictionary)
+        return Column(first.type, values, concatenate_valid(columns), dictionary=first.dictionary)
     if all(column.dictionary is not None for column in columns):
         chunks = [encoded(column) for column in columns]
         return from_arrow(pa.chunked_array(chunks))
@@ -480,7 +481,8 @@ def encoded(column: Column) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(codes, column.dictionary)
 
 
-def _concatenate_valid(columns: list[Column]) -> Mask | None:
+def concatenate_valid(columns: Sequence[Column]) -> Mask | None:
+    """Return which rows of columns, one below the other, are not NULL; ``None``: all."""
     if all(column.valid is None for column in columns):
         return None
     return np.concatenate([np.ones(c.rows, np.bool_) if c.valid is None else c.valid for c in columns])

@@ -12,17 +12,17 @@ import pyarrow.parquet as pq
 
 from hybridq import types
 from hybridq.engines.column import Bounds, Column, from_arrow, to_arrow
+from hybridq.engines.compiled import KERNELS
 from hybridq.engines.constants import column_bounds
 from hybridq.engines.footer import footer_at
 from hybridq.engines.frame import CpuFrame
+from hybridq.engines.pages import short_dictionaries
 from hybridq.engines.protocol import ReadColumn, ReadRequest
 from hybridq.engines.selecting import select
+from hybridq.engines.selective import read_selected
 from hybridq.engines.unpack import CannotUnpack, unpack, worth_unpacking
 from hybridq.errors import DataError
 from hybridq.storage import FileStamp, is_url, open_source, stamp
-
-DICTIONARY_BYTES = 4.0
-"""Uncompressed bytes a row up to which a string column is read as a dictionary: short codes and few distinct values."""
 
 
 def _metadata(seen: FileStamp) -> pq.FileMetaData:
@@ -46,13 +46,23 @@ def _explained(path: str) -> Iterator[None]:
 
 
 def read_frame(request: ReadRequest) -> CpuFrame:
-    """Read row groups; rows that do not satisfy the predicate are deselected.
+    """Read row groups; rows that do not satisfy the predicate are left out or deselected.
 
     Raises
     ------
     DataError
         A file is missing, truncated or not what the catalog saw; the message names it.
     """
+    kernels = KERNELS.module
+    if kernels is not None and (selected := read_selected(request, kernels, _read_all)) is not None:
+        return selected
+    frame = _read_all(request)
+    KERNELS.did_without(frame.stored_rows)
+    return frame
+
+
+def _read_all(request: ReadRequest) -> CpuFrame:
+    """Read all columns with pyarrow, then filter."""
     tables = [_read_file(path, groups, request) for path, groups in request.files]
     rows = sum(table.num_rows for table in tables)
     bounds = {source: (low, high) for source, low, high in request.bounds}
@@ -187,9 +197,6 @@ def _encoded_columns(metadata: pq.FileMetaData, groups: tuple[int, ...], columns
         name = metadata.schema.column(index).path
         if name not in wanted:
             continue
-        chunks = [metadata.row_group(group).column(index) for group in groups]
-        values = sum(chunk.num_values for chunk in chunks)
-        size = sum(chunk.total_uncompressed_size for chunk in chunks)
-        if all(chunk.has_dictionary_page for chunk in chunks) and size <= DICTIONARY_BYTES * values:
+        if short_dictionaries(metadata, index, groups):
             found.append(name)
     return found

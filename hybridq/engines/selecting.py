@@ -30,7 +30,7 @@ def select(frame: CpuFrame, predicate: Expression) -> Mask | None:
     """
     if frame.stored_rows == 0:
         return None
-    conditions = sorted(conjuncts(predicate), key=_costly)
+    conditions = sorted(conjuncts(predicate), key=costly)
     evaluator = Evaluator(conditions)
     mask = np.empty(frame.stored_rows, np.bool_)
     for start, stop, block in blocks_of(frame):
@@ -39,7 +39,7 @@ def select(frame: CpuFrame, predicate: Expression) -> Mask | None:
     return None if mask.all() else mask
 
 
-def _costly(condition: Expression) -> bool:
+def costly(condition: Expression) -> bool:
     """Tell whether a condition may be slow, or fail."""
     return any(
         isinstance(part, Case | Cast)

@@ -1,0 +1,284 @@
+"""Reading with compiled loops gives what reading without them gives, and takes no harm from damaged files."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hybridq import types
+from hybridq.engines import read, selective
+from hybridq.engines.compiled import KERNELS, Kernels
+from hybridq.engines.cpu import CpuEngine
+from hybridq.engines.protocol import ReadColumn, ReadRequest
+from hybridq.errors import DataError, DivisionByZero
+from hybridq.plan.expressions import Call, Column, Expression, In, Literal
+
+LOOPS = KERNELS.load()
+
+WRITERS: Mapping[str, Mapping[str, Any]] = {
+    "dictionaries": {},
+    "plain": {"use_dictionary": False},
+    "dictionaries that overflow": {"dictionary_pagesize_limit": 1500},
+    "pages of version 2": {"data_page_version": "2.0"},
+    "pages of version 2, plain": {"data_page_version": "2.0", "use_dictionary": False},
+    "pages of version 2, not compressed": {"data_page_version": "2.0", "compression": "none"},
+    "not compressed": {"compression": "none"},
+    "zstd": {"compression": "zstd"},
+    "small pages": {"data_page_size": 400, "write_batch_size": 50},
+    "decimals as integers": {"store_decimal_as_integer": True},
+    "delta": {"use_dictionary": False, "column_encoding": {"key": "DELTA_BINARY_PACKED"}},
+}
+
+WORDS = ["", "MAIL", "SHIP", "AIR", "é" * 9, "TRUCK"]
+
+
+def table(rows: int, seed: int = 0, nulls: float = 0.1) -> pa.Table:
+    random = np.random.default_rng(seed)
+
+    def holes(values: list[Any]) -> list[Any]:
+        return [None if random.random() < nulls else value for value in values]
+
+    def integers(low: int, high: int) -> list[int]:
+        return random.integers(low, high, rows).tolist()
+
+    day = datetime.date(1994, 1, 1)
+    money = pa.decimal128(12, 2)
+    return pa.table(
+        {
+            "key": pa.array(sorted(integers(0, 4 * rows + 1)), pa.int64()),
+            "any": pa.array(holes(integers(-(2**63), 2**63 - 1)), pa.int64()),
+            "short": pa.array(integers(-100, 100), pa.int16()),
+            "few": pa.array(holes(integers(0, 5)), pa.int32()),
+            "price": pa.array([Decimal(value) / 100 for value in integers(-(10**6), 10**6)], money),
+            "discount": pa.array([Decimal(value) / 100 for value in integers(0, 11)], money),
+            "ratio": pa.array(holes(random.normal(size=rows).round(1).tolist()), pa.float64()),
+            "small": pa.array(random.normal(size=rows).round(1), pa.float32()),
+            "day": pa.array([day + datetime.timedelta(days) for days in integers(0, 40)], pa.date32()),
+            "mode": pa.array([WORDS[number] for number in integers(0, 6)], pa.string()),
+            "maybe": pa.array(holes([WORDS[number] for number in integers(0, 6)]), pa.string()),
+            "text": pa.array(holes([f"{WORDS[number % 6]} {number}" for number in integers(0, 10**6)]), pa.string()),
+            "nothing": pa.nulls(rows, pa.int32()),
+            "no_text": pa.nulls(rows, pa.string()),
+            "flag": pa.array([value > 0 for value in integers(0, 2)], pa.bool_()),
+        }
+    )
+
+
+SCHEMA = {field.name: types.normalize(field.type) for field in table(0).schema}
+
+
+def column(name: str) -> Column:
+    return Column(SCHEMA[name], name)
+
+
+def literal(name: str, value: object) -> Literal:
+    return Literal(SCHEMA[name], value)
+
+
+def call(function: str, *arguments: Expression) -> Call:
+    return Call(pa.bool_(), function, arguments)
+
+
+def compared(name: str, function: str, value: object) -> Call:
+    return call(function, column(name), literal(name, value))
+
+
+def like(name: str, pattern: str) -> Call:
+    return call("like", column(name), Literal(pa.string(), pattern))
+
+
+PREDICATES: Mapping[str, Expression | None] = {
+    "none": None,
+    "one column": compared("day", "less", datetime.date(1994, 1, 20)),
+    "nobody": compared("discount", "greater", Decimal("0.99")),
+    "everybody": compared("discount", "less", Decimal("0.99")),
+    "a column with NULLs": compared("few", "equal", 3),
+    "is null": call("is_null", column("few")),
+    "all are null": call("is_null", column("nothing")),
+    "none is": call("is_not_null", column("no_text")),
+    "a long dictionary": compared("key", "greater", 1000),
+    "several": call(
+        "and",
+        compared("day", "greater_equal", datetime.date(1994, 1, 5)),
+        compared("day", "less", datetime.date(1994, 1, 30)),
+        compared("discount", "less", Decimal("0.07")),
+        In(pa.bool_(), column("mode"), (literal("mode", "MAIL"), literal("mode", "é" * 9))),
+    ),
+    "two columns": call("and", call("less", column("short"), column("few")), compared("mode", "not_equal", "AIR")),
+    "a column read otherwise": like("text", "%A%1%"),
+    "both kinds": call("and", compared("day", "less", datetime.date(1994, 1, 9)), like("text", "%3")),
+    "one condition of both kinds": call("or", compared("short", "less", 0), like("text", "%3")),
+    "a flag": call("and", column("flag"), compared("ratio", "less", 0.5)),
+    "texts with NULLs": call("or", compared("maybe", "equal", "SHIP"), call("is_null", column("maybe"))),
+}
+
+
+def request_of(path: Path, groups: tuple[int, ...], predicate: Expression | None, output: list[str]) -> ReadRequest:
+    columns = tuple(ReadColumn(name, name, data_type) for name, data_type in SCHEMA.items())
+    return ReadRequest(((str(path), groups),), columns, predicate, tuple(output))
+
+
+def read_with(request: ReadRequest, monkeypatch: pytest.MonkeyPatch, compiled: bool) -> pa.Table:
+    monkeypatch.setattr(read, "KERNELS", Kernels("always" if compiled else "never"))
+    schema = types.Schema(tuple(types.Field(name, SCHEMA[name]) for name in request.output))
+    engine = CpuEngine()
+    return engine.to_arrow(engine.read(request), schema)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
+    folder = tmp_path_factory.mktemp("compiled")
+    found = {}
+    for name, options in WRITERS.items():
+        found[name] = folder / f"{name}.parquet"
+        pq.write_table(table(3000), found[name], **{"row_group_size": 700, "compression": "snappy", **options})
+    return found
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_every_kind_of_file(writer: str, files: Mapping[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    request = request_of(files[writer], (0, 2, 4), PREDICATES["several"], list(SCHEMA))
+    expected = read_with(request, monkeypatch, compiled=False)
+    assert 0 < expected.num_rows < 1000
+    assert read_with(request, monkeypatch, compiled=True).equals(expected)
+    everything = request_of(files[writer], (1, 3), None, list(SCHEMA))
+    assert read_with(everything, monkeypatch, True).equals(read_with(everything, monkeypatch, False))
+
+
+@pytest.mark.parametrize("predicate", PREDICATES)
+def test_every_kind_of_condition(predicate: str, files: Mapping[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    for writer in ("dictionaries", "dictionaries that overflow", "decimals as integers"):
+        for output in (list(SCHEMA), ["price", "mode"], ["text"], ["few", "no_text", "day"]):
+            request = request_of(files[writer], (0, 1, 3), PREDICATES[predicate], output)
+            expected = read_with(request, monkeypatch, compiled=False)
+            assert read_with(request, monkeypatch, compiled=True).equals(expected)
+
+
+def test_what_is_decoded(files: Mapping[str, Path]) -> None:
+    """The tests above would also pass if nothing were decoded by the loops."""
+    asked = []
+
+    def read_others(request: ReadRequest) -> Any:
+        asked.append({each.name for each in request.columns})
+        return read._read_all(request)
+
+    request = request_of(files["decimals as integers"], (0, 1), PREDICATES["several"], list(SCHEMA))
+    assert selective.read_selected(request, LOOPS, read_others) is not None
+    assert asked == [{"text", "flag"}]
+
+
+def test_other_columns_are_read_of_row_groups_with_rows_left(files: Mapping[str, Path]) -> None:
+    asked = []
+
+    def read_others(request: ReadRequest) -> Any:
+        asked.append(request.files[0][1])
+        return read._read_all(request)
+
+    last = pq.read_table(files["dictionaries"], columns=["key"]).column("key")[2999].as_py()
+    request = request_of(files["dictionaries"], (0, 1, 4), compared("key", "equal", last), ["text"])
+    frame = selective.read_selected(request, LOOPS, read_others)
+    assert frame is not None
+    assert frame.rows >= 1
+    assert asked == [(4,)]
+
+
+def test_a_value_that_no_row_needs_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "t.parquet"
+    data = pa.table({"short": pa.array([0, 1, 2, 3] * 50, pa.int16()), "few": pa.array([9, 1, 2, 3] * 50, pa.int32())})
+    pq.write_table(data, path)
+    ratio = Call(
+        pa.int32(), "divide", (Literal(pa.int32(), 6), Call(pa.int32(), "add", (column("few"), column("few"))))
+    )
+    least = call("greater_equal", ratio, Literal(pa.int32(), 1))
+    tenth = Call(pa.int16(), "modulus", (Literal(pa.int16(), 10), column("short")))
+    whole = call("equal", tenth, Literal(pa.int16(), 0))
+    columns = tuple(ReadColumn(name, name, SCHEMA[name]) for name in ("short", "few"))
+
+    def found(predicate: Expression) -> pa.Table:
+        return read_with(ReadRequest(((str(path), (0,)),), columns, predicate, ("short",)), monkeypatch, True)
+
+    assert found(call("and", compared("few", "less", 9), whole, least)).column(0).to_pylist() == [1, 2] * 50
+    with pytest.raises(DivisionByZero):
+        found(whole)
+
+
+@settings(max_examples=8, deadline=None)
+@given(rows=st.integers(0, 300), group=st.integers(1, 200), seed=st.integers(0, 9), nulls=st.sampled_from([0, 0.5, 1]))
+def test_any_size(tmp_path_factory: pytest.TempPathFactory, rows: int, group: int, seed: int, nulls: float) -> None:
+    path = tmp_path_factory.mktemp("sizes") / "t.parquet"
+    pq.write_table(table(rows, seed, nulls), path, row_group_size=group, compression="snappy", data_page_size=300)
+    groups = tuple(range(pq.read_metadata(path).num_row_groups))
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        for predicate in (None, PREDICATES["several"], PREDICATES["two columns"]):
+            request = request_of(path, groups, predicate, list(SCHEMA))
+            expected = read_with(request, monkeypatch, compiled=False)
+            assert read_with(request, monkeypatch, compiled=True).equals(expected)
+
+
+@pytest.mark.parametrize("writer", ["dictionaries", "pages of version 2", "not compressed", "small pages"])
+def test_damaged_files(writer: str, files: Mapping[str, Path], tmp_path: Path) -> None:
+    """Whatever is in a page, the loops stay within it: the answer is pyarrow's then, or wrong rows, but no crash."""
+    content = files[writer].read_bytes()
+    end = int.from_bytes(content[-8:-4], "little") + 8
+    random = np.random.default_rng(7)
+    path = tmp_path / "damaged.parquet"
+    outcomes = set()
+    for _ in range(60):
+        damaged = bytearray(content)
+        for place in random.integers(4, len(content) - end, random.integers(1, 40)):
+            damaged[place] = int(random.choice([0, 1, 127, 128, 255, random.integers(256)]))
+        path.write_bytes(damaged)
+        names = ["key", "any", "few", "ratio", "day", "mode", "maybe", "short"]
+        predicate = PREDICATES["two columns" if random.random() < 0.5 else "none"]
+        columns = tuple(ReadColumn(name, name, SCHEMA[name]) for name in names)
+        request = ReadRequest(((str(path), (0, 1, 2, 3, 4)),), columns, predicate, tuple(names))
+        outcomes.add(selective.read_selected(request, LOOPS, _nobody) is None)
+    assert outcomes == {False, True}
+
+
+def _nobody(request: ReadRequest) -> Any:
+    raise DataError("the others are not read in this test")
+
+
+def test_a_file_cut_off_is_named(files: Mapping[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "t.parquet"
+    content = bytearray(files["dictionaries"].read_bytes())
+    content[4:4000] = b"\xff" * 3996
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"cannot read .*t\.parquet"):
+        read_with(request_of(path, (0,), None, ["key"]), monkeypatch, compiled=True)
+
+
+def test_loops_are_loaded_once_they_are_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels = Kernels()
+    monkeypatch.setattr("hybridq.engines.compiled.WORTHWHILE_ROWS", 100)
+    kernels.did_without(99)
+    assert kernels.loading is None
+    kernels.did_without(1)
+    assert kernels.loading is not None
+    kernels.loading.join(60)
+    assert kernels.module is LOOPS
+    never = Kernels("never")
+    never.did_without(1000)
+    assert never.loading is None
+    assert never.module is None
+
+
+def test_without_numba(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    kernels = Kernels()
+    monkeypatch.setattr("hybridq.engines.compiled._MODULE", "hybridq.engines.compiled.not_there")
+    kernels.did_without(10**9)
+    assert kernels.loading is not None
+    kernels.loading.join(60)
+    assert kernels.module is None
+    assert "not_there" in caplog.text
