@@ -23,6 +23,7 @@ from hybridq.engines.column import Mask, Values
 
 PLAIN, PLAIN_DICTIONARY, RLE, RLE_DICTIONARY = 0, 2, 3, 8
 """Encodings, by the numbers that Parquet's format gives them."""
+DICTIONARIES = (PLAIN_DICTIONARY, RLE_DICTIONARY)
 DATA_PAGE, INDEX_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 = range(4)
 """Kinds of pages, by theirs."""
 
@@ -40,6 +41,10 @@ DICTIONARY_BYTES = 4.0
 
 FIRST_PAGES = 64
 """Pages of a column chunk that are expected at most; of more, the headers are read twice."""
+
+
+HAS_NULLS = -2
+"""What ``encoded_pages`` returns of pages that it leaves to others."""
 
 
 class CannotDecode(Exception):
@@ -182,8 +187,9 @@ def decode(
     if any(header[kernels.SIZE] > chunk.total_uncompressed_size for header in found):
         raise CannotDecode("a page larger than its column chunk")
     reader = _ChunkReader(kernels, data, chunk.compression == "SNAPPY", rows, nullable, physical, dtype)
-    for header in found:
-        reader.page(header)
+    if not reader.all_encoded(found):
+        for header in found:
+            reader.page(header)
     return reader.result()
 
 
@@ -213,6 +219,52 @@ class _ChunkReader:
         self._codes: Values | None = None
         self._values: Values | None = None
         self._valid: Mask | None = None
+
+    def all_encoded(self, headers: list[list[int]]) -> bool:
+        """Take all pages at once, if they are a dictionary and then codes, and no row is NULL; else take none."""
+        fields = self._kernels
+        kind, encoding = fields.KIND, fields.ENCODING
+        if (
+            len(headers) < 2
+            or headers[0][kind] != DICTIONARY_PAGE
+            or any(each[kind] != DATA_PAGE or each[encoding] not in DICTIONARIES for each in headers[1:])
+            or sum(each[fields.VALUES] for each in headers[1:]) != self._rows
+        ):
+            return False
+        self._dictionary(headers[0])
+        places = []
+        if self._snappy:
+            begin = 0
+            room = _ROOM.of(1, sum(each[fields.SIZE] for each in headers[1:]) + fields.PADDING)
+            for each in headers[1:]:
+                end = begin + each[fields.SIZE]
+                self._decompress(each[fields.BODY], each[fields.COMPRESSED], room, begin, end)
+                places.append((begin, end, each[fields.VALUES]))
+                begin = end
+        else:
+            room = self._data
+            for each in headers[1:]:
+                if each[fields.COMPRESSED] != each[fields.SIZE]:
+                    raise CannotDecode("a page has not the size that its header says")
+                places.append((each[fields.BODY], each[fields.BODY] + each[fields.SIZE], each[fields.VALUES]))
+        codes = np.empty(self._rows, np.int32)
+        largest = fields.encoded_pages(room, np.array(places), self._nullable, codes)
+        if largest == HAS_NULLS:
+            return False
+        known = self._texts if self._table is None else self._table
+        if largest < 0 or known is None or largest >= len(known):
+            raise CannotDecode("damaged codes")
+        self._codes, self._done = codes, self._rows
+        return True
+
+    def _decompress(self, start: int, compressed: int, room: Values, begin: int, end: int) -> None:
+        """Decompress some of the column chunk's bytes to a place in ``room``."""
+        try:
+            made = cramjam.snappy.decompress_raw_into(self._data[start : start + compressed].data, room[begin:end].data)
+        except cramjam.DecompressionError as error:
+            raise CannotDecode(str(error)) from error
+        if made != end - begin:
+            raise CannotDecode("a page has not the size that its header says")
 
     def page(self, header: list[int]) -> None:
         """Take the next page."""
@@ -255,13 +307,7 @@ class _ChunkReader:
         room = _ROOM.of(1, size + fields.PADDING)
         room[:plain] = self._data[begin : begin + plain]
         if size > plain:
-            source = self._data[begin + plain : begin + compressed].data
-            try:
-                made = cramjam.snappy.decompress_raw_into(source, room[plain:size].data)
-            except cramjam.DecompressionError as error:
-                raise CannotDecode(str(error)) from error
-            if made != size - plain:
-                raise CannotDecode("a page has not the size that its header says")
+            self._decompress(begin + plain, compressed - plain, room, plain, size)
         return room, 0, size
 
     def _dictionary(self, header: list[int]) -> None:
@@ -315,7 +361,7 @@ class _ChunkReader:
             if self._valid is None:
                 self._valid = np.ones(self._rows, np.bool_)
             self._valid[self._done : self._done + count] = valid
-        if header[fields.ENCODING] in (PLAIN_DICTIONARY, RLE_DICTIONARY):
+        if header[fields.ENCODING] in DICTIONARIES:
             self._encoded(data, place, end, count, valid)
         elif header[fields.ENCODING] == PLAIN and self._physical is not None:
             self._plain(data, place, end, count, valid)

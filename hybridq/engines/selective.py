@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import ModuleType
 
 import numpy as np
@@ -106,6 +107,29 @@ def read_selected(request: ReadRequest, kernels: ModuleType, read_others: ReadOt
         return None
 
 
+@lru_cache(maxsize=4096)
+def decodable(footer: FileFooter, source: str, data_type: pa.DataType) -> frozenset[int]:
+    """Return the row groups of which a column is decoded here, and worth it, if it is to have some type."""
+    try:
+        (element,) = footer.elements([source])
+    except CannotWrite:  # nested, or missing
+        return frozenset()
+    metadata = footer.metadata
+    stored = metadata.schema.column(element.leaf)
+    scaled = False
+    if types.is_decimal(data_type):
+        scaled = (stored.precision, stored.scale) == (data_type.precision, data_type.scale)
+    elif types.normalize(metadata.schema.to_arrow_schema().field(source).type) != data_type:
+        return frozenset()
+    short = not types.is_string(data_type)
+    return frozenset(
+        group
+        for group in range(metadata.num_row_groups)
+        if pages.decodable(metadata, element.leaf, group, data_type, scaled)
+        and (short or pages.short_dictionaries(metadata, element.leaf, (group,)))
+    )
+
+
 class _Reading:
     """One request."""
 
@@ -116,15 +140,19 @@ class _Reading:
         self._columns = {column.name: column for column in request.columns}
         self._groups: list[_Group] = []
         self._needed: set[str] = set()
-        self._leaves: dict[tuple[str, str], int] = {}
         footers = [(path, numbers, footer_at(stamp(path))) for path, numbers in request.files]
         self._native = {
             name: column
             for name, column in self._columns.items()
-            if all(self._decodable(path, footer, numbers, column) for path, numbers, footer in footers)
+            if all(decodable(footer, column.source, column.type).issuperset(numbers) for _, numbers, footer in footers)
         }
         if not self._native:
             raise CannotDecode("no column is decoded here")
+        self._leaves = {
+            (path, name): footer.elements([column.source])[0].leaf
+            for path, _, footer in footers
+            for name, column in self._native.items()
+        }
         for path, numbers, footer in footers:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             files.callback(os.close, descriptor)
@@ -133,23 +161,6 @@ class _Reading:
                 for number in numbers
                 if (rows := footer.metadata.row_group(number).num_rows)
             ]
-
-    def _decodable(self, path: str, footer: FileFooter, numbers: Sequence[int], column: ReadColumn) -> bool:
-        try:
-            (element,) = footer.elements([column.source])
-        except CannotWrite:  # nested, or missing
-            return False
-        self._leaves[path, column.name] = element.leaf
-        metadata = footer.metadata
-        stored = metadata.schema.column(element.leaf)
-        scaled = False
-        if types.is_decimal(column.type):
-            scaled = (stored.precision, stored.scale) == (column.type.precision, column.type.scale)
-        elif types.normalize(metadata.schema.to_arrow_schema().field(column.source).type) != column.type:
-            return False
-        return all(pages.decodable(metadata, element.leaf, number, column.type, scaled) for number in numbers) and (
-            not types.is_string(column.type) or pages.short_dictionaries(metadata, element.leaf, numbers)
-        )
 
     def frame(self) -> CpuFrame:
         """Read and filter everything."""

@@ -307,6 +307,53 @@ def run_lengths(data: Any, place: Any, end: Any, width: Any, count: Any, out: An
     return np.int64(largest)
 
 
+@_compiled(_INT(_BYTES, numba.int64[:, ::1], numba.boolean, _CODES))
+def encoded_pages(data: Any, pages: Any, levels: Any, out: Any) -> Any:
+    """Decode the codes of pages that have no NULL.
+
+    Parameters
+    ----------
+    data : array of uint8
+        With ``PADDING`` bytes after each page that may be read.
+    pages : array of int64
+        For each page where it starts, where it ends, and its rows.
+    levels : bool
+        A page begins with levels that say which rows are NULL, and before them their length.
+    out : array of int32
+        Receives the codes of all pages.
+
+    Returns
+    -------
+    int
+        The largest code; -1 where a page is damaged, -2 where there are NULLs, or it would take longer to know.
+    """
+    largest = np.int64(0)
+    done = np.int64(0)
+    for number in range(len(pages)):
+        place, end, count = pages[number, 0], pages[number, 1], pages[number, 2]
+        if levels:
+            if end - place < 4:
+                return -1
+            size = np.int64(_word(data, np.uint64(place)) & np.uint64(0xFFFFFFFF))
+            place += 4
+            if size > end - place:
+                return -1
+            header, value = _varint(data, place, place + size)
+            if value < 0 or value >= place + size:
+                return -1
+            if header & 1 or (header >> 1) < count or data[value] != 1:
+                return -2
+            place += size
+        if place >= end:
+            return -1
+        found = run_lengths(data, place + 1, end, np.int64(data[place]), count, out, done)
+        if found < 0:
+            return -1
+        largest = max(largest, found)
+        done += count
+    return largest
+
+
 @_compiled(_INT(_BYTES, _INT, _INT, _INT, numba.int32[::1]))
 def text_offsets(data: Any, place: Any, end: Any, count: Any, offsets: Any) -> Any:
     """Find strings that follow each other, each after four bytes of length.
