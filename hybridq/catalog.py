@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from hybridq import storage
+from hybridq.engines.footer_check import read_metadata
 from hybridq.errors import DataError, UnknownTable
 from hybridq.plan.statistics import ColumnStatistics, ColumnSummary, IntegerBounds, UnitBounds, integer_bounds
 from hybridq.storage import FileStamp
@@ -274,8 +275,14 @@ class Catalog:
         self._tables[name] = table
         return table
 
-    def register_folder(self, directory: str | os.PathLike[str]) -> tuple[str, ...]:
+    def register_folder(self, directory: str | os.PathLike[str], follow_links: bool = False) -> tuple[str, ...]:
         """Register each ``NAME.parquet`` and each folder ``NAME`` of Parquet files as table NAME.
+
+        Parameters
+        ----------
+        directory : str or os.PathLike
+        follow_links : bool
+            Links may lead out of the folder.
 
         Returns
         -------
@@ -285,9 +292,9 @@ class Catalog:
         Raises
         ------
         DataError
-            The folder does not exist or has no table, or a table of it cannot be used.
+            The folder does not exist or has no table, a table of it cannot be used, or a link leads out of it.
         """
-        found = storage.tables_in(directory)
+        found = storage.tables_in(directory, follow_links)
         for name, path in found.items():
             self.register(name, path)
         return tuple(found)
@@ -414,12 +421,7 @@ def _footer_of(path: str) -> Footer:
 def _read_footer(stamp: FileStamp) -> Footer:
     path = stamp.path
     try:
-        source = storage.open_source(path)
-        try:
-            metadata = pq.read_metadata(source)
-        finally:
-            if source is not path:
-                source.close()
+        metadata = read_metadata(path)
         arrow_schema = metadata.schema.to_arrow_schema()
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(_why_unreadable(stamp, error)) from error

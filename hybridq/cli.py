@@ -91,6 +91,7 @@ PlanArgument = Annotated[
 DataOption = Annotated[
     Path, typer.Option("--data", help="Folder: each NAME.parquet and each folder NAME/ of Parquet files is a table.")
 ]
+LinksOption = Annotated[bool, typer.Option("--follow-links", help="Links in the data folder may lead out of it.")]
 ClusterOption = Annotated[
     str | None,
     typer.Option("--cluster", help="A scheduler's address (tcp://...) or a cluster file; started here if left out."),
@@ -150,6 +151,7 @@ def run(
     progress: Annotated[
         bool | None, typer.Option("--progress/--no-progress", help="Show progress; the default on a terminal.")
     ] = None,
+    follow_links: LinksOption = False,
 ) -> None:
     """Run a query and print its answer."""
     from hybridq.output import report_file, write_answer
@@ -158,7 +160,7 @@ def run(
         raise RequestError("--format parquet needs a file: add -o FILE")
     _check_outputs(output, report)
     source = _read_plan(plan)
-    with _connect(cluster, data, source) as session:
+    with _connect(cluster, data, source, follow_links) as session:
         query = _query(session, source)
         shown = sys.stderr.isatty() if progress is None else progress
         if output is not None and form is not OutputFormat.table:
@@ -182,13 +184,14 @@ def explain(
         ExplainFormat, typer.Option("--format", help="Of the explanation; html is one page with pictures.")
     ] = ExplainFormat.text,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write it to this file.")] = None,
+    follow_links: LinksOption = False,
 ) -> None:
     """Show a query's stages: where each runs, why, how its joins work and what is estimated."""
     from hybridq.output import report_file
 
     _check_outputs(output)
     source = _read_plan(plan)
-    with _connect(cluster, data, source) as session:
+    with _connect(cluster, data, source, follow_links) as session:
         explanation = _query(session, source).explain(mode=mode.value, analyze=analyze)
     text = {"json": explanation.to_json, "html": explanation.to_html, "text": explanation.__str__}[form.value]()
     if output is None:
@@ -248,6 +251,7 @@ def placement(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Add JSON lines to this file as plans are done.")
     ] = None,
+    follow_links: LinksOption = False,
 ) -> None:
     """Run queries in every mode and report how well auto placed them, and how good its predictions were."""
     import json
@@ -257,10 +261,10 @@ def placement(
     from hybridq.session import connect
 
     _check_outputs(output)
-    Catalog().register_folder(data)  # before a cluster starts
+    Catalog().register_folder(data, follow_links)  # before a cluster starts
     options: dict[str, Any] = {"calibrate": 0} if profile is StartingPoint.none else {}
     with connect(cluster, None, **options) as session:
-        session.register_folder(data)
+        session.register_folder(data, follow_links)
         texts = model_report.plans_over(session, plans or ())
         effort = model_report.Effort(repeats, profile.value, time_limit)
         lines = []
@@ -373,18 +377,18 @@ def _decode(text: bytes, name: str) -> str:
         raise RequestError(f"{name} is not UTF-8 text") from None
 
 
-def _connect(cluster: str | None, data: Path, source: str | bytes) -> Session:
+def _connect(cluster: str | None, data: Path, source: str | bytes, follow_links: bool) -> Session:
     from hybridq.catalog import Catalog
     from hybridq.planning import check_query
     from hybridq.session import connect
 
     # What is wrong with the data or the query is said before a cluster starts; footers are read once.
     catalog = Catalog()
-    catalog.register_folder(data)
+    catalog.register_folder(data, follow_links)
     check_query(source, catalog)
     session = connect(cluster)
     try:
-        session.register_folder(data)
+        session.register_folder(data, follow_links)
     except BaseException:
         session.close()
         raise

@@ -189,9 +189,21 @@ class Session:
         """
         self._catalog.register(name, source)
 
-    def register_folder(self, directory: str | os.PathLike[str]) -> tuple[str, ...]:
-        """Register each ``NAME.parquet`` and each folder ``NAME/`` of Parquet files as table NAME; return the names."""
-        return self._catalog.register_folder(directory)
+    def register_folder(self, directory: str | os.PathLike[str], follow_links: bool = False) -> tuple[str, ...]:
+        """Register each ``NAME.parquet`` and each folder ``NAME/`` of Parquet files as table NAME; return the names.
+
+        Parameters
+        ----------
+        directory : str or os.PathLike
+        follow_links : bool
+            Links may lead out of the folder; otherwise one that does is an error.
+
+        Raises
+        ------
+        DataError
+            The folder does not exist or has no table, a table of it cannot be used, or a link leads out of it.
+        """
+        return self._catalog.register_folder(directory, follow_links)
 
     def cache(
         self, table: str, columns: Sequence[str] | None = None, device: str = "gpu", limit: int | None = None

@@ -141,13 +141,19 @@ def find_parquet(source: str | os.PathLike[str]) -> list[str]:
     raise DataError(f"no such file or folder: {path}")
 
 
-def tables_in(directory: str | os.PathLike[str]) -> dict[str, Path]:
+def tables_in(directory: str | os.PathLike[str], follow_links: bool = False) -> dict[str, Path]:
     """Return the tables of a folder: each ``NAME.parquet`` and each subfolder that holds Parquet files, by name.
+
+    Parameters
+    ----------
+    directory : str or os.PathLike
+    follow_links : bool
+        Links may lead out of the folder.
 
     Raises
     ------
     DataError
-        The folder does not exist or has no table.
+        The folder does not exist or has no table, or a link leads out of it.
     """
     folder = Path(directory).expanduser()
     if not folder.exists():
@@ -160,12 +166,35 @@ def tables_in(directory: str | os.PathLike[str]) -> dict[str, Path]:
         if _hidden(entry.name) or not (is_file or (entry.is_dir() and _in_folder(entry))):
             continue
         name = entry.name[: -len(PARQUET_SUFFIX)] if entry.name.lower().endswith(PARQUET_SUFFIX) else entry.name
+        if not follow_links:
+            _check_links(entry, folder)
         if name in found:
             raise DataError(f"both {found[name]} and {entry} would be table {name!r}: rename one")
         found[name] = entry
     if not found:
         raise DataError(f"no Parquet file and no folder of Parquet files in {folder}")
     return found
+
+
+def _check_links(entry: Path, folder: Path) -> None:
+    """Check that no link leads out of a folder, of those that would be followed.
+
+    Raises
+    ------
+    DataError
+        One does.
+    """
+    if entry.is_symlink():
+        target = entry.resolve()
+        if not target.is_relative_to(folder.resolve()):
+            raise DataError(
+                f"{entry} is a link that leads out of {folder}, to {target}: register that under a name of its own, or"
+                " allow such links (--follow-links, follow_links=True)"
+            )
+    if entry.is_dir():
+        for inner in entry.iterdir():
+            if not _hidden(inner.name) and ("=" in inner.name or not inner.is_dir()):
+                _check_links(inner, folder)
 
 
 def _in_folder(folder: Path) -> list[str]:

@@ -375,3 +375,28 @@ def test_tpch_folder(tpch_folder: Path) -> None:
     discount = lineitem.summary("l_discount")
     assert discount is not None
     assert (discount.minimum, discount.maximum, discount.distinct) == (Decimal("0.00"), Decimal("0.10"), 11.0)
+
+
+def test_links_that_lead_out_of_a_folder_are_refused_unless_asked_for(tmp_path: Path) -> None:
+    outside, folder = tmp_path / "outside", tmp_path / "data"
+    for path in (outside, folder / "inner", outside / "parted" / "k=1"):
+        path.mkdir(parents=True)
+    for path in (outside / "secret.parquet", folder / "inner" / "a.parquet", outside / "parted" / "k=1" / "b.parquet"):
+        pq.write_table(pa.table({"x": [1]}), path)
+    (folder / "again.parquet").symlink_to(folder / "inner" / "a.parquet")
+    assert Catalog().register_folder(folder) == ("again", "inner")
+    (tmp_path / "link").symlink_to(folder)
+    assert Catalog().register_folder(tmp_path / "link") == ("again", "inner")
+    for link, target in (
+        (folder / "found.parquet", outside / "secret.parquet"),
+        (folder / "parted", outside / "parted"),
+        (folder / "inner" / "k=2", outside / "parted"),
+        (folder / "inner" / "more.parquet", Path("../../outside/secret.parquet")),
+    ):
+        link.symlink_to(target)
+        with pytest.raises(DataError, match=rf"{link.name} is a link that leads out of .*outside.*--follow-links"):
+            Catalog().register_folder(folder)
+        assert Catalog().register_folder(folder, follow_links=True)
+        link.unlink()
+    catalog = Catalog()
+    catalog.register("t", outside / "secret.parquet")  # by its own name, wherever it is

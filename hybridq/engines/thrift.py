@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 STOP, TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(13)
 """Types of fields."""
 
+LONGEST_SHIFT = 63
+
 Field = tuple[int, int, bytes]
 """A field's number, its type, and its value as it is written."""
 
@@ -27,13 +29,14 @@ def varint(data: bytes, place: int) -> tuple[int, int]:
         return value, place
     value &= 127
     shift = 7
-    while True:
+    while shift <= LONGEST_SHIFT:
         byte = data[place]
         place += 1
         value |= (byte & 127) << shift
         if byte < 128:
             return value, place
         shift += 7
+    raise ValueError("a number has more than 64 bits")
 
 
 def integer(data: bytes, place: int) -> tuple[int, int]:
@@ -89,16 +92,20 @@ def skip(data: bytes, place: int, kind: int) -> int:
     if kind == DOUBLE:
         return place + 8
     if kind == STRUCT:
-        number = 0
-        while True:
-            number, kind, place = field(data, place, number)
-            if kind == STOP:
-                return place
-            place = skip(data, place, kind)
+        return _skip_struct(data, place)
     if kind in (LIST, SET):
         count, of, place = items(data, place)
-        for _ in range(count):
-            place = _skip_element(data, place, of)
+        if of == STRUCT:
+            for _ in range(count):
+                place = _skip_struct(data, place)
+        elif of in (I16, I32, I64):
+            for _ in range(count):
+                while data[place] >= 128:
+                    place += 1
+                place += 1
+        else:
+            for _ in range(count):
+                place = _skip_element(data, place, of)
         return place
     if kind == MAP:
         count, place = varint(data, place)
@@ -109,6 +116,30 @@ def skip(data: bytes, place: int, kind: int) -> int:
             place = _skip_element(data, place, kinds & 15)
         return place
     raise ValueError(f"no Thrift type {kind}")
+
+
+def _skip_struct(data: bytes, place: int) -> int:
+    """Return the place after a struct. Footers are made of these, so what is frequent does without calls."""
+    while True:
+        head = data[place]
+        place += 1
+        kind = head & 15
+        if kind == STOP:
+            return place
+        if head < 16:  # the field's number follows
+            while data[place] >= 128:
+                place += 1
+            place += 1
+        if kind in (I32, I64):
+            while data[place] >= 128:
+                place += 1
+            place += 1
+        elif kind == BINARY and data[place] < 128:
+            place += 1 + data[place]
+        elif kind == STRUCT:
+            place = _skip_struct(data, place)
+        else:
+            place = skip(data, place, kind)
 
 
 def _skip_element(data: bytes, place: int, kind: int) -> int:
