@@ -133,9 +133,14 @@ class _Matching:
             codes = codes[rows]
         if bool((codes[1:] > codes[:-1]).all()):
             return cls(make_lookup(codes, size), rows, None, None)
-        order, distinct, starts = _sorted_runs(codes, size)
+        if bool((codes[1:] >= codes[:-1]).all()):  # in order, as in a table that is clustered by the key
+            order, (distinct, starts) = None, _runs(codes)
+        else:
+            order, distinct, starts = _sorted_runs(codes, size)
         counts = None if starts is None else np.diff(starts)
-        return cls(make_lookup(distinct, size), order if rows is None else rows[order], starts, counts)
+        if rows is not None:
+            order = rows if order is None else rows[order]
+        return cls(make_lookup(distinct, size), order, starts, counts)
 
     @property
     def nbytes(self) -> int:
@@ -155,10 +160,15 @@ def _sorted_runs(codes: Indices, size: int) -> tuple[Indices, Indices, Indices |
     else:
         order = np.argsort(codes, kind="stable")
         ordered = codes[order]
+    return order, *_runs(ordered)
+
+
+def _runs(ordered: Indices) -> tuple[Indices, Indices | None]:
+    """Return the distinct codes of sorted ones, and where each one's run starts (``None``: all are distinct)."""
     first = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
     if len(first) == len(ordered):
-        return order, ordered, None
-    return order, ordered[first], np.append(first, len(ordered))
+        return ordered, None
+    return ordered[first], np.append(first, len(ordered))
 
 
 class _Pairs(Mapping[str, Column]):

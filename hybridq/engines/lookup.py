@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from hybridq.engines.column import Indices, Values
+from hybridq.engines.compiled import KERNELS
 
 DIRECT_CODES = 1 << 21
 """Range up to which a table of positions is used whatever the number of keys: 8 MiB."""
@@ -72,6 +73,11 @@ class BitmapLookup:
         return self._words.nbytes + self._before.nbytes
 
     def find(self, codes: Indices) -> Values:
+        kernels = KERNELS.module
+        if kernels is not None:
+            found = np.empty(len(codes), np.int32)
+            kernels.find_in_bitmap(self._words, self._before, np.ascontiguousarray(codes), found)
+            return found
         word = codes >> WORD_BITS
         bit = (codes & 63).astype(np.uint64)
         bits = self._words.take(word)
@@ -98,6 +104,11 @@ class BucketLookup:
         return self._codes.nbytes + self._starts.nbytes
 
     def find(self, codes: Indices) -> Values:
+        kernels = KERNELS.module
+        if kernels is not None:
+            found = np.empty(len(codes), np.int32)
+            kernels.find_in_buckets(self._codes, self._starts, self._shift, np.ascontiguousarray(codes), found)
+            return found
         positions = np.full(len(codes), -1, np.int32)
         bucket = codes >> self._shift
         place, end = self._starts.take(bucket), self._starts.take(bucket + 1)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from hybridq.engines import lookup as lookups
+from hybridq.engines.compiled import Kernels
+from hybridq.engines.joining import _Matching
 from hybridq.engines.lookup import BitmapLookup, BucketLookup, DirectLookup, HashLookup, make_lookup
 
 GENERATOR = np.random.default_rng(3)
@@ -12,6 +15,7 @@ EVEN = np.unique(GENERATOR.integers(0, 10**14, 50_000))
 CLUSTERED = np.unique(np.concatenate([GENERATOR.integers(0, 10**5, 5_000), GENERATOR.integers(0, 10**14, 5_000)]))
 
 
+@pytest.mark.parametrize("loops", ["never", "always"])
 @pytest.mark.parametrize(
     ("codes", "size", "kind"),
     [
@@ -24,7 +28,8 @@ CLUSTERED = np.unique(np.concatenate([GENERATOR.integers(0, 10**5, 5_000), GENER
         (np.zeros(0, np.int64), 10**14, BucketLookup),
     ],
 )
-def test_positions(codes: np.ndarray, size: int, kind: type) -> None:
+def test_positions(codes: np.ndarray, size: int, kind: type, loops: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookups, "KERNELS", Kernels(loops))
     lookup = make_lookup(codes, size)
     assert isinstance(lookup, kind)
     if kind is not HashLookup or len(codes):
@@ -33,3 +38,26 @@ def test_positions(codes: np.ndarray, size: int, kind: type) -> None:
     wanted = near[(near >= 0) & (near < size)]
     places = {int(code): position for position, code in enumerate(codes)}
     assert lookup.find(wanted).tolist() == [places.get(int(code), -1) for code in wanted]
+    every_second = np.repeat(wanted, 2)[::2]  # not side by side in memory
+    every_second.flags.writeable = False
+    assert lookup.find(every_second).tolist() == lookup.find(wanted).tolist()
+
+
+@pytest.mark.parametrize("some_unknown", [False, True])
+@pytest.mark.parametrize("repeated", [False, True])
+def test_rows_of_each_key_whatever_their_order(some_unknown: bool, repeated: bool) -> None:
+    codes = np.repeat(np.arange(0, 900, 3), GENERATOR.integers(1, 4, 300) if repeated else 1)
+    known = GENERATOR.random(len(codes)) < 0.8 if some_unknown else None
+    shuffled = GENERATOR.permutation(len(codes))
+    for order in (np.arange(len(codes)), shuffled):
+        own = codes[order]
+        known_rows = None if known is None else known[order]
+        matching = _Matching.of(own, known_rows, 900)
+        for code in range(900):
+            position = int(matching.lookup.find(np.array([code]))[0])
+            found = [] if position < 0 else [position]
+            if position >= 0 and matching.starts is not None:
+                found = list(range(matching.starts[position], matching.starts[position + 1]))
+            rows = found if matching.order is None else matching.order[found].tolist()
+            expected = np.flatnonzero((own == code) & (True if known_rows is None else known_rows))
+            assert rows == expected.tolist()

@@ -29,6 +29,11 @@ _CODES = numba.int32[::1]
 _WIDTHS = (numba.uint8, numba.uint16, numba.uint32, numba.uint64)
 
 
+def _read_only(element: Any) -> Any:
+    """Return the type of arrays that are not written: they, too, may be given that may not be."""
+    return numba.types.Array(element, 1, "C", readonly=True)
+
+
 def _compiled(*signatures: Any) -> Callable[[Function], Function]:
     """Compile a function for some types of arguments."""
     return cast(
@@ -51,6 +56,19 @@ def _load_word(typing: Any, data: Any, place: Any) -> Any:
 
 
 _word: Any = intrinsic(_load_word)
+
+
+def _count_ones(typing: Any, word: Any) -> Any:
+    """Return the number of bits set in a number of 64 bits."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ctpop(arguments[0])
+
+    return numba.uint64(numba.uint64), generate
+
+
+_ones: Any = intrinsic(_count_ones)
+
 
 # --- Parquet pages -------------------------------------------------------------------------------------------------
 
@@ -437,3 +455,36 @@ def spread(dense: Any, valid: Any, out: Any) -> None:
             number += np.uint64(1)
         else:
             out[row] = 0
+
+
+# --- lookups -------------------------------------------------------------------------------------------------------
+
+
+@_compiled(numba.void(_read_only(numba.uint64), _read_only(numba.int32), _read_only(numba.int64), _CODES))
+def find_in_bitmap(words: Any, before: Any, codes: Any, out: Any) -> None:
+    """Write how many bits are set before the bit of each code, and -1 for codes whose bit is not set."""
+    one = np.uint64(1)
+    for row in range(len(codes)):
+        code = np.uint64(codes[row])
+        place = code >> np.uint64(6)
+        bit = one << (code & np.uint64(63))
+        word = words[place]
+        found = before[place] + np.int32(_ones(word & (bit - one)))
+        out[row] = found if word & bit else np.int32(-1)
+
+
+@_compiled(numba.void(_read_only(numba.int64), _read_only(numba.int32), numba.int64, _read_only(numba.int64), _CODES))
+def find_in_buckets(known: Any, starts: Any, shift: Any, codes: Any, out: Any) -> None:
+    """Write the position of each code among sorted ones, and -1 for those that are not there.
+
+    ``starts`` says where the codes of each range of ``2 ** shift`` start; its last entry is their number.
+    """
+    for row in range(len(codes)):
+        code = codes[row]
+        bucket = np.uint64(code) >> np.uint64(shift)
+        found = np.int32(-1)
+        for place in range(starts[bucket], starts[bucket + np.uint64(1)]):
+            if known[np.uint64(place)] == code:
+                found = np.int32(place)
+                break
+        out[row] = found
