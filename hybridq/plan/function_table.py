@@ -18,7 +18,7 @@ other engine; its report says why, and `strict=True` makes it an error. Made fro
 SQL is planned by DataFusion, in PostgreSQL's dialect, and functions have its names. Where PostgreSQL and DuckDB give
 the same answer, it is this one; where they differ, PostgreSQL's, unless a note says otherwise. All but those of NULL
 (`coalesce`, `concat`, `concat_ws`, `greatest`, `least`, IS tests) are NULL if an argument is. CASE, CAST, TRY_CAST, IN,
-BETWEEN and NULLIF run on both engines.
+BETWEEN and NULLIF run on both engines. Functions of lists also have names that begin with `list_` (`list_sort`).
 """
 
 
