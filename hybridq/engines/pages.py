@@ -298,12 +298,12 @@ class _ChunkReader:
         fields = self._kernels
         begin, compressed, size = header[fields.BODY], header[fields.COMPRESSED], header[fields.SIZE]
         plain = header[fields.PLAIN_LEVELS]
+        if plain > min(size, compressed):
+            raise CannotDecode("levels larger than their page")
         if not self._snappy or not header[fields.IS_COMPRESSED]:
             if compressed != size:
                 raise CannotDecode("a page has not the size that its header says")
             return self._data, begin, begin + size
-        if plain > min(size, compressed):
-            raise CannotDecode("levels larger than their page")
         room = _ROOM.of(1, size + fields.PADDING)
         room[:plain] = self._data[begin : begin + plain]
         if size > plain:

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridq import types
-from hybridq.engines import read, selective
+from hybridq.engines import pages, read, selective
 from hybridq.engines.compiled import KERNELS, Kernels
 from hybridq.engines.cpu import CpuEngine
 from hybridq.engines.protocol import ReadColumn, ReadRequest
@@ -244,6 +244,26 @@ def test_damaged_files(writer: str, files: Mapping[str, Path], tmp_path: Path) -
         request = ReadRequest(((str(path), (0, 1, 2, 3, 4)),), columns, predicate, tuple(names))
         outcomes.add(selective.read_selected(request, LOOPS, _nobody) is None)
     assert outcomes == {False, True}
+
+
+@pytest.mark.parametrize("snappy", [True, False])
+def test_levels_larger_than_their_page(snappy: bool) -> None:
+    header = [0] * LOOPS.HEADER_FIELDS
+    header[LOOPS.KIND], header[LOOPS.COMPRESSED], header[LOOPS.SIZE] = pages.DATA_PAGE_V2, 16, 16
+    header[LOOPS.VALUES], header[LOOPS.PLAIN_LEVELS], header[LOOPS.IS_COMPRESSED] = 4, 2**31, 1
+    dtype = np.dtype("<i4")
+    reader = pages._ChunkReader(LOOPS, np.zeros(64, np.uint8), snappy, 4, True, dtype, dtype)
+    with pytest.raises(pages.CannotDecode, match="levels larger"):
+        reader.page(header)
+
+
+def test_runs_are_unpacked_within_the_padding() -> None:
+    """A packed run may end with one number of 31 bits: what is read of the other seven lies in the padding."""
+    data = np.zeros(5 + LOOPS.PADDING, np.uint8)
+    data[0], data[1:5] = 3, [0xFF, 0xFF, 0xFF, 0x7F]
+    out = np.zeros(1, np.int32)
+    assert LOOPS.run_lengths(data, 0, 5, 31, 1, out, 0) == out[0] == 2**31 - 1
+    assert 4 + LOOPS.PADDING >= 31 * 7 // 8 + 8
 
 
 def _nobody(request: ReadRequest) -> Any:
