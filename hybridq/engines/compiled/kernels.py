@@ -17,8 +17,8 @@ from numba.extending import intrinsic
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 PADDING = 40
-"""Bytes that may be read after the last one of a page: eight numbers of up to 31 bits are unpacked at a time, also where
-fewer are left, and eight bytes are read for each."""
+"""Bytes that may be read after the last one of a page: eight numbers of up to 31 bits are unpacked at a time, also
+where fewer are left, and eight bytes are read for each."""
 
 # Columns of what ``page_headers`` fills in.
 KIND, BODY, COMPRESSED, SIZE, VALUES, ENCODING, LEVELS, PLAIN_LEVELS, IS_COMPRESSED = range(9)
