@@ -1,6 +1,6 @@
 """How close both kinds of device together come to the ideal, on simulated devices that keep time by rows.
 
-    python -m bench.sharing --data DIR [--ratios 1 2 4 8] [--plans tpch/q01 ...] [-o FILE]
+    python -m bench.sharing --data DIR [--ratios 1 2 4 8] [--speed 1] [--plans tpch/q01 ...] [-o FILE]
 
 For each ratio a cluster of one CPU worker and one simulated GPU, so many times as fast, runs each plan in ``cpu``,
 ``gpu`` and ``cop``. The ideal is T_C * T_G / (T_C + T_G). Seconds say nothing about real devices.
@@ -25,11 +25,11 @@ RUNS = {"cpu": 1, "gpu": 2, "cop": 5}
 """Runs that count in each mode, after two in ``cop`` that only teach; the CPU's are long, and steady."""
 
 
-def cluster(ratio: float) -> dict[str, Any]:
-    """Describe one CPU worker and a simulated GPU that is so many times as fast."""
+def cluster(ratio: float, speed: float) -> dict[str, Any]:
+    """Describe one CPU worker and a simulated GPU, of some speed, that is so many times as fast."""
     steady = {"engine": "simulated", "steady": True, "processes": 1, "threads": 1}
-    cpu = {"kind": "cpu", "speed": 1 / ratio, "memory": "3GiB", **steady}
-    gpu = {"kind": "gpu", "speed": 1.0, "memory": "4GiB", "device_memory": "2GiB", **steady}
+    cpu = {"kind": "cpu", "speed": speed / ratio, "memory": "3GiB", **steady}
+    gpu = {"kind": "gpu", "speed": speed, "memory": "4GiB", "device_memory": "2GiB", **steady}
     return {"workers": [cpu, gpu]}
 
 
@@ -82,13 +82,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--ratios", type=float, nargs="+", default=[1, 2, 4, 8])
+    parser.add_argument("--speed", type=float, default=1.0, help="The GPU's; the slower, the less other load matters.")
     parser.add_argument("--plans", nargs="+", default=["tpch/q01", "tpch/q03", "tpch/q09", "tpch/q18"])
     parser.add_argument("-o", "--output", type=Path)
     arguments = parser.parse_args()
     header = ["CPU : GPU", "plan", *RUNS, "ideal", "cop of ideal", "of its longest stage", "idle, chunks", "of better"]
     print(f"| {' | '.join(header)} |\n|{' --- |' * len(header)}")
     for ratio in arguments.ratios:
-        with connect(cluster(ratio), calibrate=0) as session:
+        with connect(cluster(ratio, arguments.speed), calibrate=0) as session:
             session.register_folder(arguments.data)
             session.calibrate(quick=True)
             session._placer = session._know().untrained()
