@@ -27,14 +27,13 @@ WORTH_SPLITTING = 0.98
 """Both kinds of device work on a stage together only if that is expected to take at most this part of the better."""
 
 WORTH_MOVING = 0.8
-"""A stage leaves the CPU, where its input is or where it is a single chunk, only for this part of the time; and such a
-stage is shared only for this part of the better device's."""
+"""A stage leaves the CPU, where its input is or where it is a single chunk, only for this part of the time."""
 
 WORTH_MOVING_S = 0.005
 """... and for at least so many seconds."""
 
 WORTH_SHARING_S = 0.01
-"""The same, for sharing such a stage."""
+"""A stage that is a single CPU chunk is shared only if that saves so many seconds."""
 
 MAY_BE_LOST_S = 0.04
 """A stage is shared because that was asked for although it is expected to take so many seconds longer."""
@@ -334,7 +333,7 @@ def _options(
     seconds = {mode: each.seconds for mode, each in options.items()}
     better = min((seconds[mode] for mode in ("EXEC_CPU", "EXEC_GPU") if mode in seconds), default=0.0)
     small = rule.mode == "EXEC_CPU"
-    limit = min(better * WORTH_MOVING, better - WORTH_SHARING_S) if small else better * WORTH_SPLITTING
+    limit = better * WORTH_SPLITTING - (WORTH_SHARING_S if small else 0.0)
     if seconds.get("EXEC_COP", 0.0) > limit:
         options.pop("EXEC_COP", None)
     cpu = seconds.get("EXEC_CPU")
@@ -378,8 +377,9 @@ def _why_not_faster(
         return f"; {WORDS[fastest]} the whole query would take {more:.3g} s more, for what has to be brought there"
     least = f"{1 - WORTH_SPLITTING:.0%}"
     if small:
-        floor = WORTH_SHARING_S if fastest == "EXEC_COP" else WORTH_MOVING_S
-        least = f"{1 - WORTH_MOVING:.0%} and {floor:g} s, for a stage of one CPU chunk,"
+        shared = fastest == "EXEC_COP"
+        part, floor = (WORTH_SPLITTING, WORTH_SHARING_S) if shared else (WORTH_MOVING, WORTH_MOVING_S)
+        least = f"{1 - part:.0%} and {floor:g} s, for a stage of one CPU chunk,"
     return f"; {WORDS[fastest]} it would save {saved:.3g} s, and less than {least} is not enough"
 
 

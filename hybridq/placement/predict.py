@@ -31,6 +31,9 @@ each device some milliseconds between two of its chunks."""
 MOST_CORRECTION = 4.0
 """What one kind of device shows of a pipeline corrects the other's prediction by at most this factor."""
 
+LEAST_CORRECTION = 0.5
+"""... and where it makes a device look faster, which leads to trying it, by at most this one."""
+
 MODES: tuple[StageMode, ...] = ("EXEC_CPU", "EXEC_GPU", "EXEC_COP")
 
 BREAK_EVEN_SIZES = tuple(float(2**power) for power in range(10, 31, 2))
@@ -272,7 +275,7 @@ class _Stage:
             return 1.0
         rows = self.usual_rows(other)
         wrong = self.slot_seconds(other, rows) / max(self._prior(other, rows), LEAST_SECONDS)
-        return min(max(wrong, 1 / MOST_CORRECTION), MOST_CORRECTION)
+        return min(max(wrong, LEAST_CORRECTION), MOST_CORRECTION)
 
     def _prior(self, kind: Kind, rows: float) -> float:
         known = self._priors.get((kind, rows))
