@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from hybridq.engines.account import DeviceAccount
 from hybridq.engines.protocol import Engine, Frame
 from hybridq.physical.pipeline import (
     AggregateMerge,
@@ -29,6 +30,9 @@ from hybridq.plan.expressions import Column, NamedExpression
 from hybridq.types import Field, Schema, is_decimal
 
 logger = logging.getLogger(__name__)
+
+STAY_SHARE = 0.25
+"""Share of a device's memory that such rows may take: chunks need the rest."""
 
 
 class DeviceRows:
@@ -175,6 +179,12 @@ def merges_groups(stage: Stage) -> bool:
     sink, merge = stage.pipeline.sink, stage.merge
     plain = isinstance(sink, PartialAggregateSink) and sink.sets is None and not stage.more
     return plain and isinstance(merge, AggregateMerge) and bool(merge.groups)
+
+
+def may_stay(engine: Engine, size: int) -> bool:
+    """Tell whether an engine's device has room for so many bytes of rows more that stay."""
+    account: DeviceAccount | None = getattr(engine, "memory", None)
+    return account is None or DEVICE_ROWS.nbytes + size <= account.limit * STAY_SHARE
 
 
 def as_table(rows: Rows) -> pa.Table:

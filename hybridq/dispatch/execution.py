@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from hybridq.dispatch.device_rows import DeviceRows, Rows, as_frame, as_table
+from hybridq.dispatch.device_rows import DeviceRows, Rows, as_frame, as_table, may_stay
 from hybridq.dispatch.memory import check_build
 from hybridq.dispatch.merging import merge_tables
 from hybridq.dispatch.pieces import PROBING, PieceReader
@@ -147,6 +147,8 @@ def run_stage(
         frames = list(frames_out)
         with clock.section("sink"):
             whole = frames[0] if len(frames) == 1 else engine.concatenate(frames)
+            if not may_stay(engine, whole.nbytes):
+                return _to_table(engine, sink, whole)
             engine.settle()
             return DeviceRows(engine, whole, sink.schema)
     groups: list[Frame] = []
@@ -160,7 +162,7 @@ def run_stage(
         if chunk.private is not None and not partials:
             # All in one frame, groups are whole: what is dropped after the merge anyway need not leave the device.
             groups = [_without_dropped_groups(engine, stage, part, chunk.private) for part in groups]
-        if stay and not partials and groups and groups[0].rows >= GPU_MERGE_ROWS:
+        if stay and not partials and groups and groups[0].rows >= GPU_MERGE_ROWS and may_stay(engine, groups[0].nbytes):
             engine.settle()
             return DeviceRows(engine, groups[0], sink.schema)
         partials += [_to_table(engine, sink, part) for part in groups]

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from hybridq.config import HotColumns
-from hybridq.dispatch.device_rows import DeviceRows, Rows, as_table, together
+from hybridq.dispatch.device_rows import DeviceRows, Rows, as_table, may_stay, together
 from hybridq.dispatch.exchange import exchange_of_this_worker
 from hybridq.dispatch.execution import Clock, read_source, run_stage
 from hybridq.dispatch.main_memory import Admission, MainMemory, main_memory
@@ -389,8 +389,11 @@ def _together_on_device(task: MergeTask, stage: Stage, parts: Sequence[Rows], gp
     if gpu is None or task.stay == "no" or not isinstance(stage.merge, ConcatenateMerge):
         return None
     account: DeviceAccount | None = getattr(gpu, "memory", None)
+    size = sum(part.nbytes for part in parts)
+    if not may_stay(gpu, size):
+        return None
     try:
-        with account.admitted(sum(part.nbytes for part in parts)) if account is not None else nullcontext():
+        with account.admitted(size) if account is not None else nullcontext():
             rows = together(gpu, parts, stage.pipeline.sink.schema)
     except (DeviceOutOfMemory, MemoryError):
         return None

@@ -127,6 +127,16 @@ def no_room(*arguments):
     raise DeviceOutOfMemory("full", 1, 0)
 
 
+@pytest.mark.parametrize("sql", [JOIN, "select k, sum(v) s from f group by k order by k"])
+def test_a_small_device_keeps_nothing(session, monkeypatch, sql):
+    for module in ("execution", "merging"):
+        monkeypatch.setattr(f"hybridq.dispatch.{module}.GPU_MERGE_ROWS", 1)
+    expected = session.sql(sql).collect(mode="cpu").to_arrow()
+    monkeypatch.setattr("hybridq.dispatch.device_rows.STAY_SHARE", 0)
+    monkeypatch.setattr(DeviceRows, "__init__", no_room)
+    assert session.sql(sql).collect(mode="gpu").to_arrow().equals(expected)
+
+
 @pytest.mark.parametrize("room", [True, False])
 def test_groups_stay_until_they_are_merged(session, copies, monkeypatch, room):
     for module in ("execution", "merging"):
