@@ -46,8 +46,8 @@ class Config:
         Size past which a build side is never broadcast: both sides of the join are split by key instead. 0: every join
         is done so that has keys to split by.
     gather_limit_bytes : int
-        Size past which partial results of an aggregate, or sorted rows, do not meet on one worker: they are split by
-        key, or by ranges, and merged piece by piece. 0: wherever that is possible.
+        Size past which partial results of an aggregate, sorted rows, or rows that windows are over, do not meet on one
+        worker: they are split by key, or by ranges, and worked on piece by piece. 0: wherever that is possible.
     partition_bytes : int
         Size that a partition of a split aims at; one with more on its build side is split again.
     split_memory_bytes : int

@@ -117,7 +117,8 @@ class Admission:
     def lacking(self, size: int) -> tuple[int, int] | None:
         """Return the bytes that computing with so many takes, and those that a worker has; ``None``: it has them."""
         wanted = int(size * self._factor)
-        return (wanted, self._host.memory_limit) if self._strict and wanted > self._host.memory_limit else None
+        least = wanted if self._strict else size
+        return (wanted, self._host.memory_limit) if least > self._host.memory_limit else None
 
 
 def resident_bytes() -> int:

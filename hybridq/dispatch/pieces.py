@@ -434,7 +434,7 @@ def _too_much(found: Sequence[pa.Table], keys: Sequence[str], size: int, wanted:
         return DeviceOutOfMemory(f"the rows of a partition take {what}", wanted, limit)
     values = ", ".join(f"{name} = {rows.column(name)[0].as_py()!r}" for name in keys)
     return ExecutionError(
-        f"window functions need all rows of {values} in one place: {what}, and one worker has {limit / 2**20:.0f} MiB:"
+        f"all rows of {values} are needed in one place: they take {what}, and one worker has {limit / 2**20:.0f} MiB:"
         " filter or aggregate first, select fewer columns, or start workers with more memory"
     )
 

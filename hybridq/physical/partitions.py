@@ -25,6 +25,10 @@ LEAST_PARTITIONS = 16
 WINDOW_SIZE = 2
 """Window functions take so many times the memory that other operators take: their partitions are smaller."""
 
+USUAL = 2
+"""A partition with more than so many times the bytes that most have has a frequent key, or several: another round of
+splitting does not divide these, and each part reads all of them again."""
+
 MOST_PARTS = 1 << 12
 """Parts that a partition is cut into at most."""
 
@@ -88,7 +92,8 @@ class PartitionChunks:
     """Hands out a stage's partitions, as ``ChunkSource`` does units.
 
     Small partitions are read several at a time. Of a partition whose build sides are too large each chunk reads one
-    part, by another round of splitting; so it is with too many rows that are to be grouped. Any other one with too many
+    part, by another round of splitting; so it is with too many rows that are to be grouped. Frequent keys of that side
+    are not divided: they are in one chunk, which waits for the memory that it takes. Any other partition with too many
     rows on its probing side is cut by the chunks that these rows are from, each of which meets the whole build sides:
     that is how rows of one frequent key are divided.
 
@@ -117,6 +122,7 @@ class PartitionChunks:
             own_rows, own_size = _totals(splits[build])
             if len(own_rows):
                 build_size += own_size[: len(rows)]
+        self._usual_build, self._usual_rows = _usual(build_size), _usual(size)
         self.total_rows = int(rows.sum())
         self._bytes = float(size.sum() + build_size.sum())
         self._ids = itertools.count()
@@ -189,7 +195,9 @@ class PartitionChunks:
     def _cut(self, item: _Item) -> list[_Item]:
         """Cut a partition until its parts fit."""
         most = self._most
-        if item.build_bytes > most or (self._grouping and item.units.bytes > most):
+        parts = item.units.parts
+        build_bytes = min(item.build_bytes, self._usual_build / parts)
+        if build_bytes > most or (self._grouping and min(item.units.bytes, self._usual_rows / parts) > most):
             halves = self._by_another_round(item)
         elif self._grouping:
             halves = None
@@ -266,6 +274,12 @@ def in_range(order: tuple[int, ...], units: PieceUnits) -> bool:
 def _chunk(number: int, order: tuple[int, ...], item: _Item) -> Chunk:
     units = item.units
     return Chunk(number, order, units, rows=units.rows, bytes=item.size, decoded_bytes=item.size)
+
+
+def _usual(sizes: npt.NDArray[np.float64]) -> float:
+    """Return the bytes past which a partition is larger than others of that number."""
+    some = sizes[sizes > 0]
+    return float(USUAL * np.median(some)) if len(some) else 0.0
 
 
 def _totals(chunks: Sequence[SplitChunk]) -> tuple[Counts, npt.NDArray[np.float64]]:

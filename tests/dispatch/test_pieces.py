@@ -197,7 +197,7 @@ def test_rows_that_outgrow_a_worker_are_halved_or_named(tmp_path):
         room.admit(1)
         with pytest.raises(DeviceOutOfMemory, match="of a partition take"):
             reader(store, room=room).read(-1, table.schema, ["k"], PieceUnits((number,)))
-        with pytest.raises(ExecutionError, match=r"all rows of k = 1 in one place: .*more memory"):
+        with pytest.raises(ExecutionError, match=r"all rows of k = 1 are needed in one place: .*more memory"):
             reader(store, room=room).read(-1, table.schema, ["k"], PieceUnits((number,), part, 64))
         assert host.promised == 1
     with Admission(host, 7, strict=False) as room:

@@ -91,11 +91,19 @@ def test_small_partitions_go_together_and_large_ones_alone():
 
 
 def test_a_large_build_side_is_split_in_another_round():
-    chunks = chunks_of([[100] * 8], [[100] * 7 + [450]], partition_bytes=1000)
+    chunks = chunks_of([[100] * 8], [[450] * 8], partition_bytes=1000)
     parts = [chunk.source for chunk in everything(chunks) if chunk.source.partitions == (7,)]
     assert [(units.part, units.parts) for units in sorted(parts, key=lambda units: units.part)] == [
         (0, 4), (1, 4), (2, 4), (3, 4),
     ]  # fmt: skip
+
+
+def test_a_frequent_key_of_the_build_side_is_one_chunk_of_its_size():
+    """Each part would read all of its rows again, and one would keep them."""
+    chunks = chunks_of([[100] * 8], [[100] * 7 + [4500]], partition_bytes=2000)
+    (hot,) = [chunk for chunk in everything(chunks) if 7 in chunk.source.partitions]
+    assert hot.source.parts == 1
+    assert hot.decoded_bytes >= 8 * 4500
 
 
 def test_a_frequent_key_of_the_probing_side_is_cut_by_chunks():
