@@ -338,7 +338,7 @@ def _make_table(name: str, source: Any) -> Table:
     if pandas is not None and isinstance(source, pandas.DataFrame):
         try:
             return _memory_table(name, pa.Table.from_pandas(source, preserve_index=False))
-        except (pa.ArrowException, TypeError) as error:
+        except (pa.ArrowException, TypeError, ValueError) as error:
             raise DataError(f"the DataFrame does not convert to Arrow: {error}") from error
     if isinstance(source, Sequence | set | frozenset) and not isinstance(source, bytes):
         paths = list(source)

@@ -438,6 +438,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         if hasattr(error, "format_message") and hasattr(error, "exit_code"):
             context = getattr(error, "ctx", None)
             hint = f" (see {context.command_path} --help)" if context is not None else ""
-            _fail(f"{error.format_message()}{hint}", error.exit_code)
+            message = error.format_message().replace("Value error, ", "")  # the parser's validator names itself
+            _fail(f"{message}{hint}", error.exit_code)
         _fail(f"{type(error).__name__}: {error} (HYBRIDQ_DEBUG=1 shows where; please report it)", 1)
     sys.exit(code if isinstance(code, int) else 0)

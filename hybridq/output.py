@@ -44,7 +44,13 @@ def write_answer(table: pa.Table, form: Format, path: Path | None, stdout: IO[st
     if path is None:
         if form == "parquet":
             raise ConfigurationError("--format parquet needs a file: add -o FILE")
-        _write_text(table, form, stdout)
+        try:
+            _write_text(table, form, stdout)
+            stdout.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise ExecutionError(f"cannot write the answer: {error.strerror or error}") from error
         return
     if form == "table":  # its columns are as wide as their widest value
         with atomic_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:

@@ -287,9 +287,13 @@ class Session:
         ------
         SqlError, UnknownTable, UnknownColumn, AmbiguousColumn, Unsupported
             The text cannot be planned.
+        RequestError
+            It is no text.
         """
         from hybridq.planning import logical_plan
 
+        if not isinstance(text, str):
+            raise RequestError(f"sql takes text, not {type(text).__name__}; hybridq.scan(...) goes to query()")
         start = time.perf_counter()
         return Query(self, logical_plan(text, self._catalog), text, start)
 

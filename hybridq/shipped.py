@@ -49,8 +49,18 @@ def find_plan(name: str) -> Path:
             return candidate
     if _is_file(path):
         raise RequestError(f"plan {name} must be a .sql file or a Substrait .json or .bin file")
-    near = difflib.get_close_matches(name, plan_names(), n=3) or plan_names()[:3]
-    raise RequestError(f"no plan {name!r}: no such file, and no shipped plan of that name (nearest: {', '.join(near)})")
+    if name and _is_folder(path):
+        raise RequestError(f"plan {name} is a folder: give a .sql file, or a Substrait .json or .bin file")
+    near = difflib.get_close_matches(name, plan_names(), n=3)
+    some = f"nearest: {', '.join(near)}" if near else f"there are {', '.join(plan_names()[:2])} and others"
+    raise RequestError(f"no plan {name!r}: no such file, and no shipped plan of that name ({some})")
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
 
 
 def _is_file(path: Path) -> bool:

@@ -171,9 +171,12 @@ def load_topology(source: str | os.PathLike[str] | Mapping[str, Any]) -> Topolog
         return _parse(source, "cluster description")
     path = _resolve(Path(source))
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"cluster file {path} is not UTF-8 text") from None
     except OSError as error:
-        raise ConfigurationError(f"cannot read cluster file {path}: {error.strerror}") from None
+        hint = f" (a scheduler's address begins with tcp://: tcp://{source})" if _is_address(source) else ""
+        raise ConfigurationError(f"cannot read cluster file {path}: {error.strerror}{hint}") from None
     import yaml
 
     try:
@@ -182,6 +185,11 @@ def load_topology(source: str | os.PathLike[str] | Mapping[str, Any]) -> Topolog
         detail = " ".join(str(error).split())
         raise ConfigurationError(f"cluster file {path} is not valid YAML: {detail}") from None
     return _parse(data, f"cluster file {path}", path.parent)
+
+
+def _is_address(source: str | os.PathLike[str]) -> bool:
+    """Tell whether a missing file's name is rather HOST:PORT."""
+    return re.fullmatch(r"[\w.-]+:\d+", os.fspath(source)) is not None
 
 
 def _resolve(path: Path) -> Path:

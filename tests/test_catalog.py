@@ -357,6 +357,8 @@ def test_data_frames() -> None:
     assert Catalog().register("t", pa.record_batch({"x": [1]})).rows == 1
     with pytest.raises(DataError, match="does not convert"):
         Catalog().register("t", pd.DataFrame({"x": [1, "a"]}))
+    with pytest.raises(DataError, match=r"Duplicate column names.*'a'"):
+        Catalog().register("t", pd.DataFrame([[1, 2]], columns=["a", "a"]))
 
 
 def test_empty_memory_table() -> None:

@@ -20,8 +20,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 
-from hybridq import cli
+from hybridq import cli, demo
 from hybridq.output import unique_names, write_answer
 
 
@@ -456,6 +457,9 @@ def test_a_substrait_file_that_is_none(call, one_worker, folder, tmp_path, suffi
         (("tpch", "generate", "--sf", "-1", "--out", "x"), "scale factor"),
         (("cluster", "start", "nowhere.yaml"), "nowhere.yaml"),
         (("nonsense",), "nonsense"),
+        (("run", "tpch/q03", "--data", ".", "--mode", "fast"), "for '--mode': 'fast' is not one of"),
+        (("run", ".", "--data", "."), "is a folder"),
+        (("devices", "--cluster", "localhost:8786"), "tcp://localhost:8786"),
     ],
 )
 def test_bad_usage_is_one_clear_line(call, arguments, word):
@@ -504,6 +508,41 @@ def test_a_reader_that_goes_away_is_no_traceback(folder, one_worker):
         ["bash", "-c", f"echo '{sql}' | {command} | true"], capture_output=True, text=True, timeout=60, check=False
     )
     assert run.stderr == ""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+@pytest.mark.parametrize("form", ["table", "csv", "json"])
+def test_a_full_disk_behind_standard_output(folder, one_worker, form):
+    arguments = ("run", "-", "--data", folder, "--cluster", one_worker.address, "--format", form)
+    with Path("/dev/full").open("w") as full:
+        run = subprocess.run(
+            (*COMMAND, *arguments),
+            input="select k from t",
+            env=ENVIRONMENT,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert (run.returncode, run.stderr) == (1, "error: cannot write the answer: No space left on device\n")
+
+
+@pytest.mark.parametrize(
+    ("called", "found", "command"),
+    [
+        (".venv/bin/hybridq", None, ".venv/bin/hybridq"),
+        ("/venv/bin/hybridq", "/venv/bin/hybridq", "hybridq"),
+        ("-c", None, "hybridq"),
+    ],
+)
+def test_the_demo_names_a_command_that_a_shell_finds(monkeypatch, tmp_path, called, found, command):
+    monkeypatch.setattr(sys, "argv", [called, "demo"])
+    monkeypatch.setattr(demo.shutil, "which", lambda _: found)
+    text = io.StringIO()
+    demo._print_next_steps(tmp_path, Console(file=text))
+    assert f"| {command} run - --data {tmp_path}" in text.getvalue()
+    assert f"  {command} explain" in text.getvalue()
 
 
 def test_a_cluster_is_served_until_interrupted(call, folder):

@@ -23,6 +23,7 @@ from hybridq.errors import (
     ExecutionError,
     FallbackForbidden,
     QueryCancelled,
+    RequestError,
 )
 
 ROWS = 40_000
@@ -59,6 +60,11 @@ def rows(result) -> list[dict[str, object]]:
 
 
 # --- modes and reports ---------------------------------------------------------------------------------------------
+
+
+def test_sql_takes_text(session):
+    with pytest.raises(RequestError, match=r"sql takes text, not \w+; hybridq\.scan\(\.\.\.\) goes to query"):
+        session.sql(hq.scan("t"))
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,9 @@ def test_files_that_cannot_be_read(tmp_path: Path):
     broken.write_text("workers: [")
     with pytest.raises(ConfigurationError, match="not valid YAML"):
         load_topology(broken)
+    broken.write_bytes(b"\xff\xfeworkers")
+    with pytest.raises(ConfigurationError, match="not UTF-8 text"):
+        load_topology(broken)
     broken.write_text("just text")
     with pytest.raises(ConfigurationError, match="expected keys"):
         load_topology(broken)
