@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import shutil
+import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -207,20 +209,27 @@ def _short(path: Path) -> str:
     return f"~/{path.relative_to(Path.home())}" if path.is_relative_to(Path.home()) else str(path)
 
 
+def _command() -> str:
+    """Write the command as it was called where a shell would not find its bare name (``make demo``)."""
+    called = Path(sys.argv[0])
+    return str(called) if called.name == "hybridq" and shutil.which("hybridq") is None else "hybridq"
+
+
 def _print_next_steps(folder: Path, console: Console) -> None:
     data = _short(folder)
+    command = _command()
     console.print("\n[bold]Next[/]")
     steps = (
-        ("your own SQL", f"echo 'select count(*) from orders' | hybridq run - --data {data}"),
-        ("where it runs, and why", f"hybridq explain tpch/q03 --data {data} --analyze"),
-        ("the record of a run", f"hybridq run tpch/q01 --data {data} --report report.json"),
+        ("your own SQL", f"echo 'select count(*) from orders' | {command} run - --data {data}"),
+        ("where it runs, and why", f"{command} explain tpch/q03 --data {data} --analyze"),
+        ("the record of a run", f"{command} run tpch/q01 --data {data} --report report.json"),
         (
             "from Python",
             "import hybridq as hq; session = hq.connect(); session.register(...); session.sql(...).collect()",
         ),
     )
-    for what, command in steps:
-        console.print(f"  {what:<24}{command}", soft_wrap=True, markup=False)
+    for what, text in steps:
+        console.print(f"  {what:<24}{text}", soft_wrap=True, markup=False)
 
 
 def _count(number: int, noun: str) -> str:
