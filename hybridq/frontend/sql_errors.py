@@ -165,20 +165,33 @@ def _unknown_table(match: re.Match[str], text: str, tables: Mapping[str, Schema]
     return UnknownTable(f"there is no table {name}{_where(name, text)}{_quoted(nearest(name, list(tables)), tables)}")
 
 
+def _in_quotes(found: re.Match[str]) -> str:
+    doubled = found[0].replace('"', '""')
+    return f'"{doubled}"'
+
+
 def _quoted(ending: str, names: Sequence[str] | Mapping[str, Schema]) -> str:
     """Put names that need them into double quotes, in the end of a message."""
     special = [name for name in names if not re.fullmatch(r"[a-z_][a-z0-9_]*", name)]
     for name in sorted(special, key=len, reverse=True):
-        ending = re.sub(rf'(?<![\w"]){re.escape(name)}(?![\w"])', lambda found: f'"{found[0]}"', ending, count=1)
+        ending = re.sub(rf'(?<![\w"]){re.escape(name)}(?![\w"])', _in_quotes, ending, count=1)
     return ending
+
+
+_QUALIFIED = re.compile(r'(?:(?:"(?:[^"]|"")*"|[^.",\s]+)\.)*("(?:[^"]|"")*"|[^.",\s]+)(?=,|\s|$)')
+"""A column's name behind those of its table, each in double quotes where it needs them."""
+
+
+def _unquoted(name: str) -> str:
+    return name[1:-1].replace('""', '"') if name.startswith('"') else name
 
 
 def _unknown_column(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:
     name = match["name"].replace('"', "")
     bare = name.rpartition(".")[2]
-    valid = [part.strip() for part in (match["valid"] or "").rstrip(". \n").split(", ") if part.strip()]
     # Offer plain column names; "orders"."o x" is how DataFusion writes names that need quotes.
-    columns = list(dict.fromkeys(re.sub(r'^(?:"[^"]*"|[^."]*)\.', "", part).strip('"') for part in valid))
+    valid = [found[1] for found in _QUALIFIED.finditer((match["valid"] or "").strip().removesuffix("."))]
+    columns = list(dict.fromkeys(_unquoted(part) for part in valid if part != '""'))
     ending = _quoted(nearest(bare, columns), columns)
     return UnknownColumn(f"there is no column {name}{_where(bare, text)}{ending}")
 

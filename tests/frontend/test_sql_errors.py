@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import sys
 
+import pyarrow as pa
 import pytest
 
 from hybridq.errors import AmbiguousColumn, CastFailed, SqlError, UnknownColumn, UnknownTable, Unsupported
@@ -99,6 +100,13 @@ def test_an_unknown_table_offers_the_nearest(tables):
 def test_an_unknown_column_offers_the_nearest(text, words, tables):
     with pytest.raises(UnknownColumn, match=words):
         plan_sql(text, tables)
+
+
+def test_offered_columns_are_quoted_as_sql_wants_them():
+    fields = [("a.b", pa.int64()), ('say "hi"', pa.int64()), ("x, y", pa.int64()), ("", pa.int64())]
+    with pytest.raises(UnknownColumn) as raised:
+        plan_sql('select a.b from "T.1" a', {"T.1": pa.schema(fields)})
+    assert str(raised.value).endswith('; there are "a.b", "say ""hi""", "x, y"')
 
 
 def test_an_ambiguous_column_names_both_tables(tables):
