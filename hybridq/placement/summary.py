@@ -5,6 +5,7 @@ from __future__ import annotations
 from hybridq.placement.profile import OPERATORS, Profile, Transfer
 
 SHOWN_ROWS = 1_000_000
+NAME_WIDTH = 32
 
 
 def describe(profile: Profile) -> str:
@@ -15,7 +16,8 @@ def describe(profile: Profile) -> str:
         f"{profile.page_cache_bytes_per_s / 1e9:.1f} GB/s, merging {profile.merge.at(SHOWN_ROWS) * 1e3:.0f} ms for "
         f"{SHOWN_ROWS:,} rows",
         "",
-        f"ms for {SHOWN_ROWS:,} rows".ljust(24) + "".join(profile.devices[kind].engine.rjust(16) for kind in kinds),
+        f"ms for {SHOWN_ROWS:,} rows".ljust(NAME_WIDTH)
+        + "".join(profile.devices[kind].engine.rjust(16) for kind in kinds),
     ]
     reads = sorted({name for device in profile.devices.values() for name in device.read})
     for name in reads:
@@ -34,7 +36,7 @@ def describe(profile: Profile) -> str:
 
 
 def _row(name: str, seconds: list[float]) -> str:
-    return name.ljust(24) + "".join(f"{value * 1e3:16.2f}" for value in seconds)
+    return name.ljust(NAME_WIDTH) + "".join(f"{value * 1e3:16.2f}" for value in seconds)
 
 
 def _transfer(transfer: Transfer) -> str:

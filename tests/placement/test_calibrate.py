@@ -52,6 +52,8 @@ def test_every_operator_and_type_is_measured_on_each_engine(measured, profile):
     text = describe(profile)
     assert "aggregate_many" in text
     assert "read snappy/decimal" in text
+    table = [line for line in text.splitlines()[2:] if line.startswith(("ms for", "read", "sort"))]
+    assert len({len(line) for line in table}) == 1  # columns are aligned
 
 
 def test_a_profile_is_found_again_by_the_same_devices_only(profile, tmp_path):
