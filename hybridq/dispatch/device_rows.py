@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 import weakref
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import TypeAlias
 
 import pyarrow as pa
 
 from hybridq.engines.account import DeviceAccount
 from hybridq.engines.protocol import Engine, Frame
+from hybridq.errors import DeviceOutOfMemory
 from hybridq.physical.pipeline import (
     AggregateMerge,
     CollectSink,
@@ -30,6 +33,12 @@ from hybridq.plan.expressions import Column, NamedExpression
 from hybridq.types import Field, Schema, is_decimal
 
 logger = logging.getLogger(__name__)
+
+PIECES = (1, 8, 64)
+"""Into how many pieces rows are cut to be copied from the device, where fewer do not go."""
+
+WAIT_SECONDS = 0.05
+"""Before it is tried again."""
 
 STAY_SHARE = 0.25
 """Share of a device's memory that such rows may take: chunks need the rest."""
@@ -104,7 +113,7 @@ class DeviceRows:
             if self._table is None:
                 if self._frame is None:
                     raise RuntimeError("the rows are neither on the device nor in main memory")
-                self._table = self._engine.to_arrow(self._frame, self._schema)
+                self._table = _copied(self._engine, self._frame, self._schema)
             return self._table
 
     def leave(self) -> int:
@@ -226,6 +235,31 @@ def together(engine: Engine, parts: Sequence[Rows], schema: Schema) -> DeviceRow
     frame = engine.concatenate([as_frame(engine, part, names) for part in parts])
     engine.settle()
     return DeviceRows(engine, frame, schema)
+
+
+def _copied(engine: Engine, frame: Frame, schema: Schema) -> pa.Table:
+    """Copy rows to main memory; where the device has no memory left for that, some at a time.
+
+    Raises
+    ------
+    MemoryError, DeviceOutOfMemory
+        Not even a few can be copied.
+    """
+    for pieces in PIECES:
+        cuts = [frame.rows * number // pieces for number in range(pieces + 1)]
+        try:
+            tables = [
+                engine.to_arrow(engine.slice(frame, start, stop - start), schema)
+                for start, stop in pairwise(cuts)
+                if stop > start or pieces == 1
+            ]
+        except (MemoryError, DeviceOutOfMemory):
+            if pieces == PIECES[-1]:
+                raise
+            time.sleep(WAIT_SECONDS)  # what others hold at the moment may be less then
+        else:
+            return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
+    raise AssertionError  # the last attempt returns or raises
 
 
 def _column(name: str, field: Field) -> NamedExpression:

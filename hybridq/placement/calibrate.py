@@ -25,6 +25,13 @@ EffortName = Literal["full", "quick", "small"]
 
 Samples = list[tuple[float, float]]
 
+GPU_ENGINE = "gpu"
+"""What a real GPU's engine calls itself; a simulated one computes as a CPU does."""
+
+TELLING_ROWS = 2**24
+TELLING_BYTES = 64 * 2**20
+"""Sizes from which what a GPU takes shows its speed, and not what it takes to start."""
+
 
 class WorkerMeasurements(Protocol):
     """What one worker measured; see ``hybridq.dispatch.measurements.Measured``."""
@@ -119,13 +126,10 @@ def make_profile(measured: ClusterMeasurements, devices: Sequence[DeviceDescript
         known = fallback.devices[kind]
         found[kind] = DeviceProfile(
             engine=worker.engine,
-            read={**known.read, **{name: Curve.fit(samples) for name, samples in worker.read.items() if samples}},
-            operators={
-                **known.operators,
-                **{name: Curve.fit(samples) for name, samples in worker.operators.items() if samples},
-            },
-            to_device=Transfer.fit(worker.to_device) if worker.to_device else known.to_device,
-            from_device=Transfer.fit(worker.from_device) if worker.from_device else known.from_device,
+            read=_curves(worker.engine, known.read, worker.read),
+            operators=_curves(worker.engine, known.operators, worker.operators),
+            to_device=_transfer(worker.engine, known.to_device, worker.to_device),
+            from_device=_transfer(worker.engine, known.from_device, worker.from_device),
             overlaps=known.overlaps,
         )
     # Merges run on CPU workers where there are any.
@@ -145,6 +149,37 @@ def make_profile(measured: ClusterMeasurements, devices: Sequence[DeviceDescript
             "left_out": [f"{kind}: {what}" for kind, worker in measured.workers.items() for what in worker.left_out],
         },
     )
+
+
+def _curves(
+    engine: str, assumed: Mapping[str, Curve], samples: Mapping[str, Sequence[tuple[float, float]]]
+) -> dict[str, Curve]:
+    """Return measured curves, and assumed ones of what was not measured, or not at sizes that tell.
+
+    What a GPU takes for a million rows is mostly launching kernels: its speed shows at sizes that take long to make.
+    Where the line through smaller ones makes it look slower than is assumed, that is no news.
+    """
+    found = dict(assumed)
+    for name, measured in samples.items():
+        if not measured:
+            continue
+        curve = Curve.fit(measured)
+        known = assumed.get(name)
+        tells = engine != GPU_ENGINE or curve.points[-1][0] >= TELLING_ROWS
+        if tells or known is None or curve.at(TELLING_ROWS) < known.at(TELLING_ROWS):
+            found[name] = curve
+    return found
+
+
+def _transfer(engine: str, assumed: Transfer, samples: Sequence[tuple[float, float]]) -> Transfer:
+    """Return a measured transfer; of a GPU at least with the bandwidth that is assumed, if only little was moved."""
+    if not samples:
+        return assumed
+    found = Transfer.fit(samples)
+    if engine != GPU_ENGINE or max(size for size, _ in samples) >= TELLING_BYTES:
+        return found
+    bandwidth = max(found.bytes_per_s, assumed.bytes_per_s)
+    return Transfer(found.latency_s, bandwidth, 9 * found.latency_s * bandwidth)
 
 
 class ProfileStore:

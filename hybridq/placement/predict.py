@@ -28,11 +28,9 @@ SHARING_S = 0.02
 """What it costs that both kinds of device work on a stage: its first chunks wait for a question to the scheduler, and
 each device some milliseconds between two of its chunks."""
 
-MOST_CORRECTION = 4.0
-"""What one kind of device shows of a pipeline corrects the other's prediction by at most this factor."""
-
-LEAST_CORRECTION = 0.5
-"""... and where it makes a device look faster, which leads to trying it, by at most this one."""
+MOST_CORRECTION = 2.0
+"""What one kind of device shows of a pipeline corrects the other's prediction by at most this factor, either way: a CPU
+that is slow while its loops are compiled says nothing about a GPU."""
 
 MODES: tuple[StageMode, ...] = ("EXEC_CPU", "EXEC_GPU", "EXEC_COP")
 
@@ -275,7 +273,7 @@ class _Stage:
             return 1.0
         rows = self.usual_rows(other)
         wrong = self.slot_seconds(other, rows) / max(self._prior(other, rows), LEAST_SECONDS)
-        return min(max(wrong, LEAST_CORRECTION), MOST_CORRECTION)
+        return min(max(wrong, 1 / MOST_CORRECTION), MOST_CORRECTION)
 
     def _prior(self, kind: Kind, rows: float) -> float:
         known = self._priors.get((kind, rows))

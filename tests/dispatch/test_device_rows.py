@@ -70,6 +70,28 @@ def test_who_keeps_the_rows_answers_for_their_memory(gpu):
     assert frame.rows == 3
 
 
+@pytest.mark.parametrize("failures", [1, 2])
+def test_rows_leave_a_full_device_piece_by_piece(gpu, monkeypatch, failures):
+    rows, left, original = rows_of(gpu), [MemoryError()] * failures, SimulatedGpuEngine.to_arrow
+
+    def to_arrow(self, frame, schema):
+        if left:
+            raise left.pop()
+        return original(self, frame, schema)
+
+    monkeypatch.setattr(SimulatedGpuEngine, "to_arrow", to_arrow)
+    assert rows.table().equals(TABLE)
+
+
+def test_rows_that_cannot_leave_stay(gpu, monkeypatch):
+    rows = rows_of(gpu)
+    monkeypatch.setattr(SimulatedGpuEngine, "to_arrow", no_room)
+    with pytest.raises(DeviceOutOfMemory):
+        rows.table()
+    assert DEVICE_ROWS.evict(2**40) == 0
+    assert rows.frame(gpu, ["a", "b"]) is not None
+
+
 def test_parts_from_anywhere_are_put_together(gpu):
     whole = together(gpu, [rows_of(gpu), TABLE, rows_of(gpu, TABLE.slice(0, 0))], SCHEMA)
     assert as_table(whole).equals(pa.concat_tables([TABLE, TABLE]))

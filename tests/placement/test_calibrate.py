@@ -6,9 +6,15 @@ from itertools import pairwise
 
 import pytest
 
-from hybridq.dispatch.measurements import QUICK, SMALL, STRAIGHT, measure
+from hybridq.dispatch.measurements import QUICK, SMALL, STRAIGHT, Measured, measure
 from hybridq.engines.cpu import CpuEngine
-from hybridq.placement.calibrate import ClusterMeasurements, ProfileStore, identity_of, make_profile
+from hybridq.placement.calibrate import (
+    ClusterMeasurements,
+    ProfileStore,
+    assumed_profile,
+    identity_of,
+    make_profile,
+)
 from hybridq.placement.placer import PROBE_EVERY, Placer
 from hybridq.placement.profile import OPERATORS, TYPE_CLASSES, Profile
 from hybridq.placement.summary import describe
@@ -140,3 +146,31 @@ def test_a_device_that_is_not_used_is_tried_now_and_then(tpch_folder):
         assert query._predict(slots)[0].probe_due
         query.collect(mode="cop")
         assert not query._predict(slots)[0].probe_due
+
+
+REAL = [Machine("cpu", "cpu"), Machine("gpu", "gpu", threads=8, device_memory=2**36)]
+
+
+def measured_gpu(rows, seconds_per_row, latency=1e-3):
+    sizes = (rows // 64, rows // 8, rows)
+    samples = [(size, latency + size * seconds_per_row) for size in sizes]
+    gpu = Measured("gpu", 16)
+    gpu.read = {f"snappy/{name}": samples for name in TYPE_CLASSES}
+    gpu.operators = dict.fromkeys(OPERATORS, samples)
+    gpu.to_device = gpu.from_device = [(8 * size, seconds) for size, seconds in samples]
+    return make_profile(ClusterMeasurements({"gpu": gpu}, 1e-3, 5e-3, 1.0), REAL).devices["gpu"]
+
+
+def test_a_real_gpu_is_not_judged_by_small_sizes():
+    assumed = assumed_profile(REAL, 16).devices["gpu"]
+    small = measured_gpu(2**21, 5e-9)
+    assert small.reading("snappy", "integer", 1e8) == assumed.reading("snappy", "integer", 1e8)
+    assert small.operating("probe", 1e8) == assumed.operating("probe", 1e8)
+    assert small.to_device.bytes_per_s == assumed.to_device.bytes_per_s
+    assert small.to_device.latency_s > assumed.to_device.latency_s
+    faster = measured_gpu(2**21, 1e-12, latency=1e-5)
+    assert faster.reading("snappy", "integer", 1e8) < assumed.reading("snappy", "integer", 1e8)
+    assert faster.operating("probe", 1e8) < assumed.operating("probe", 1e8)
+    large = measured_gpu(2**26, 5e-9)
+    assert large.operating("probe", 1e8) == pytest.approx(1e-3 + 1e8 * 5e-9, rel=0.1)
+    assert large.to_device.bytes_per_s < assumed.to_device.bytes_per_s
