@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PATIENCE_S = 4.0
-"""Seconds that a query waits for the measurements: on two cores they take less than two."""
+"""Seconds from their beginning that queries wait for the measurements: on two cores they take less than two."""
 
 
 class FirstCalibration:
@@ -26,21 +27,26 @@ class FirstCalibration:
     def __init__(self) -> None:
         self._done = threading.Event()
         self._done.set()
+        self._until = 0.0
 
     def begin(self, connection: ConnectionProtocol, placer: Placer) -> None:
         """Begin to measure, and return at once."""
         self._done.clear()
+        self._until = time.monotonic() + PATIENCE_S
         threading.Thread(target=self._measure, args=(connection, placer), name="hybridq-calibrate", daemon=True).start()
 
     def wait(self) -> None:
-        """Wait until the measurements are there, but not for ever."""
-        if not self._done.wait(PATIENCE_S):
+        """Wait until the measurements are there, but not for ever, nor for each query anew."""
+        left = self._until - time.monotonic()
+        if left > 0 and not self._done.wait(left):
             logger.warning("the devices are not measured after %g s: their speeds are assumed", PATIENCE_S)
 
     def _measure(self, connection: ConnectionProtocol, placer: Placer) -> None:
         try:
             devices = connection.devices()
-            placer.calibrate(connection.measure("small"), devices)
+            found = connection.measure("small")
+            if not placer.profile.measured:  # else somebody has measured more meanwhile
+                placer.calibrate(found, devices)
         except BaseException as error:  # also what Dask raises for a task that is cancelled, as the session ends
             logger.info("the devices were not measured: %s: %s", type(error).__name__, error)
         finally:

@@ -193,7 +193,8 @@ def _check_links(entry: Path, folder: Path) -> None:
             )
     if entry.is_dir():
         for inner in entry.iterdir():
-            if not _hidden(inner.name) and ("=" in inner.name or not inner.is_dir()):
+            followed = "=" in inner.name if inner.is_dir() else inner.name.lower().endswith(PARQUET_SUFFIX)
+            if followed and not _hidden(inner.name):
                 _check_links(inner, folder)
 
 

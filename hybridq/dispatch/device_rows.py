@@ -12,7 +12,8 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -70,6 +71,7 @@ class DeviceRows:
         self._table: pa.Table | None = None
         self._frame: Frame | None = engine.project(frame, [_column(field.name, field) for field in schema])
         self._lent = False
+        self._users = 0
         self.num_rows = frame.rows
         self.nbytes = self._frame.nbytes
         DEVICE_ROWS.add(self)
@@ -88,24 +90,39 @@ class DeviceRows:
         """Return the bytes on the device that nobody else answers for."""
         return 0 if self._frame is None or self._lent else self.nbytes
 
-    def frame(self, engine: Engine, names: Sequence[str], lasting: bool = False) -> Frame | None:
+    def frame(self, engine: Engine, names: Sequence[str]) -> Frame | None:
         """Return the rows on the engine's device, with other names if need be; ``None`` where they are not there.
+
+        They have to be ``in_use`` as long as anything is computed with them.
 
         Parameters
         ----------
         engine : Engine
         names : sequence of str
             Of the columns, in order.
-        lasting : bool
-            The caller keeps them for long, and answers for their memory.
         """
         with self._lock:
             if self._frame is None or engine is not self._engine:
                 return None
-            self._lent = self._lent or lasting
             frame = self._frame
         named = [_column(name, field) for name, field in zip(names, self._schema, strict=True)]
         return engine.project(frame, named)
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Keep the rows where they are: work that was asked of the device may still read what nobody refers to."""
+        with self._lock:
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+
+    def lend(self) -> None:
+        """Take note that a build side made of the rows keeps them, and answers for their memory."""
+        with self._lock:
+            self._lent = True
 
     def table(self) -> pa.Table:
         """Return the rows as an Arrow table in main memory; they stay on the device as well."""
@@ -117,13 +134,24 @@ class DeviceRows:
             return self._table
 
     def leave(self) -> int:
-        """Move to main memory; return the bytes that this frees on the device."""
-        held = self.held
-        if held:
-            self.table()
-            with self._lock:
-                self._frame = None
-        return held
+        """Move to main memory, if nobody uses the rows; return the bytes that this frees on the device."""
+        if not self._may_leave():
+            return 0
+        self.table()
+        with self._lock:
+            if not self._may_leave():  # somebody has come meanwhile
+                return 0
+            self._frame = None
+        return self.nbytes
+
+    def _may_leave(self) -> bool:
+        return self._frame is not None and not self._lent and not self._users
+
+    @property
+    def host_nbytes(self) -> int:
+        """Return the bytes in main memory."""
+        table = self._table
+        return 0 if table is None else int(table.nbytes)
 
 
 Rows: TypeAlias = "pa.Table | DeviceRows"
@@ -148,6 +176,11 @@ class _All:
     def nbytes(self) -> int:
         """Return the bytes that are held."""
         return sum(rows.held for rows in self._items())
+
+    @property
+    def host_nbytes(self) -> int:
+        """Return the bytes of copies in main memory, which Dask does not know of."""
+        return sum(rows.host_nbytes for rows in self._items())
 
     def evict(self, wanted: int) -> int:
         """Move rows to main memory until so many bytes are free; return how many there were."""
@@ -201,22 +234,32 @@ def as_table(rows: Rows) -> pa.Table:
     return rows.table() if isinstance(rows, DeviceRows) else rows
 
 
-def as_frame(engine: Engine, rows: Rows, names: Sequence[str], lasting: bool = False) -> Frame:
+def as_frame(engine: Engine, rows: Rows, names: Sequence[str]) -> Frame:
     """Return rows on an engine's device, with the names that their columns have there.
 
     Parameters
     ----------
-    engine, names, lasting
+    engine, names
         As for ``DeviceRows.frame``.
     rows : pyarrow.Table or DeviceRows
         Copied to the device if they are not there.
     """
     if isinstance(rows, DeviceRows):
-        frame = rows.frame(engine, names, lasting)
+        frame = rows.frame(engine, names)
         if frame is not None:
             return frame
     table = as_table(rows)
     return engine.from_arrow(table if table.column_names == list(names) else table.rename_columns(list(names)))
+
+
+@contextmanager
+def all_in_use(rows: Iterable[object]) -> Iterator[None]:
+    """Keep those that are on a device there."""
+    with ExitStack() as held:
+        for each in rows:
+            if isinstance(each, DeviceRows):
+                held.enter_context(each.in_use())
+        yield
 
 
 def together(engine: Engine, parts: Sequence[Rows], schema: Schema) -> DeviceRows:

@@ -207,7 +207,8 @@ def _partitions(stage: Stage, chunk: Chunk, pieces: PieceReader | None, clock: C
     with clock.section("read"):
         if not units.partitions:
             return {PROBING: _nothing(stage.pipeline.steps)}
-        found = {PROBING: pieces.read(PROBING, to_arrow_schema(source.schema), source.keys, units)}
+        schema = to_arrow_schema(source.schema)
+        found = {PROBING: pieces.read(PROBING, schema, source.keys, units, divisible=not source.whole)}
         for build in stage.builds:
             if isinstance(build, PartitionedBuild):
                 schema = to_arrow_schema(build.schema)
@@ -226,7 +227,10 @@ def _nothing(steps: Sequence[Step]) -> pa.Table:
 def _broadcast(engine: Engine, build: BroadcastBuild, rows: Rows) -> BuildSide:
     def make() -> BuildSide:
         check_build(getattr(engine, "memory", None), rows)
-        return engine.build(as_frame(engine, rows, names, lasting=True), build.keys)
+        side = engine.build(as_frame(engine, rows, names), build.keys)
+        if isinstance(rows, DeviceRows):
+            rows.lend()
+        return side
 
     names = tuple(field.name for field in build.schema)
     return BUILD_SIDES.get(rows, f"{engine.name} {build.keys} {names}", make)

@@ -118,23 +118,27 @@ class Measured:
 
 def measure_worker(kind: str, effort: EffortName) -> Measured:
     """Measure this process's engine for one kind of device."""
-    return measure(engine_for_worker(kind), EFFORTS[effort])
+    from distributed import get_worker
+
+    return measure(engine_for_worker(kind), EFFORTS[effort], get_worker().local_directory)
 
 
-def measure(engine: Engine, effort: Effort) -> Measured:
+def measure(engine: Engine, effort: Effort, folder: str | None = None) -> Measured:
     """Measure an engine.
 
     Parameters
     ----------
     engine : Engine
     effort : Effort
+    folder : str, optional
+        Where the files go that are read; by default the system's place for such.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     found = Measured(engine.name, cores)
     _warm_up(engine)
     _measure_operators(engine, effort, found)
     _measure_transfers(engine, effort, found)
-    _measure_reading(engine, effort, found)
+    _measure_reading(engine, effort, found, folder)
     _measure_merging(effort, found)
     return found
 
@@ -291,10 +295,10 @@ def _values(rows: int) -> pa.Table:
     return pa.table(columns)
 
 
-def _measure_reading(engine: Engine, effort: Effort, found: Measured) -> None:
+def _measure_reading(engine: Engine, effort: Effort, found: Measured, place: str | None) -> None:
     import pyarrow.parquet as pq
 
-    with tempfile.TemporaryDirectory(prefix="hybridq-calibrate-") as folder:
+    with tempfile.TemporaryDirectory(prefix="hybridq-calibrate-", dir=place) as folder:
         tables = {rows: _values(rows) for rows in effort.read_sizes}
         deadline = time.perf_counter() + effort.budget_s
         files = [(codec, rows) for codec in effort.codecs for rows in effort.read_sizes]

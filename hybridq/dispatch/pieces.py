@@ -324,7 +324,13 @@ class PieceReader:
         self._bytes = 0
 
     def read(
-        self, reader: int, schema: pa.Schema, keys: Sequence[str], units: PieceUnits, further: Sequence[int] = ()
+        self,
+        reader: int,
+        schema: pa.Schema,
+        keys: Sequence[str],
+        units: PieceUnits,
+        further: Sequence[int] = (),
+        divisible: bool = False,
     ) -> pa.Table:
         """Return the rows of a chunk's partitions.
 
@@ -339,6 +345,8 @@ class PieceReader:
         units : PieceUnits
         further : sequence of int
             Pieces to be read besides, of which all rows are taken.
+        divisible : bool
+            Rows with equal keys may be in several chunks.
 
         Raises
         ------
@@ -355,7 +363,7 @@ class PieceReader:
             found += chosen
             size += sum(table.nbytes for table in chosen)
             if self._room is not None and (lacking := self._room.lacking(size)) is not None:
-                raise _too_much(found, keys, size, *lacking)
+                raise _too_much(found, keys, size, *lacking, divisible)
         if further:
             for tables in self._tables(reader, schema, itertools.repeat(further)):
                 found += tables
@@ -426,11 +434,13 @@ class PieceReader:
             yield from found
 
 
-def _too_much(found: Sequence[pa.Table], keys: Sequence[str], size: int, wanted: int, limit: int) -> Exception:
+def _too_much(
+    found: Sequence[pa.Table], keys: Sequence[str], size: int, wanted: int, limit: int, divisible: bool
+) -> Exception:
     """Return what to say of rows that take more memory than a worker has."""
     rows = pa.concat_tables([table.select(list(keys)) for table in found])
     what = f"{size / 2**20:.0f} MiB or more, about {wanted / 2**20:.0f} MiB with what is computed of them"
-    if len(rows.group_by(list(keys)).aggregate([])) > 1:
+    if divisible or len(rows.group_by(list(keys)).aggregate([])) > 1:
         return DeviceOutOfMemory(f"the rows of a partition take {what}", wanted, limit)
     values = ", ".join(f"{name} = {rows.column(name)[0].as_py()!r}" for name in keys)
     return ExecutionError(

@@ -11,7 +11,7 @@ import logging
 import pickle
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from hybridq.config import HotColumns
-from hybridq.dispatch.device_rows import DeviceRows, Rows, as_table, may_stay, together
+from hybridq.dispatch.device_rows import DeviceRows, Rows, all_in_use, as_table, may_stay, together
 from hybridq.dispatch.exchange import exchange_of_this_worker
 from hybridq.dispatch.execution import Clock, read_source, run_stage
 from hybridq.dispatch.main_memory import Admission, MainMemory, main_memory
@@ -232,9 +232,10 @@ def compute_chunk(
                 factor = factor_of(stage)
                 main = admitted.enter_context(Admission(host, factor, has_windows(stage)))
                 main.admit(host_footprint(chunk, tables, engine.name == "gpu", factor))
-            pieces = PieceReader(store, fetch, lists, None if engine.name == "gpu" else main) if lists else None
+            pieces = PieceReader(store, fetch, lists, None if account is not None else main) if lists else None
             if account is not None:
                 watch = admitted.enter_context(account.admitted(footprint(chunk, task.footprint)))
+            admitted.enter_context(all_in_use(tables))
             start = time.perf_counter()
             try:
                 stays = task.stay != "no" and not (task.complete and isinstance(stage.merge, AggregateMerge))
@@ -242,7 +243,8 @@ def compute_chunk(
                 with clock.section("sink"):
                     if isinstance(table, DeviceRows):
                         if task.complete and task.stay == "both":
-                            table.table()
+                            with suppress(DeviceOutOfMemory, MemoryError):  # it is made for those who ask, then
+                                table.table()
                     elif task.complete:
                         table = merge_tables(stage, [table], last=True)
                     event |= {"outcome": "done", "rows": table.num_rows, "bytes": table.nbytes}
@@ -363,9 +365,10 @@ def compute_merge(task: MergeTask, parts: Sequence[Rows], gpu: Engine | None = N
         raise ExecutionError("a partial result was lost with its worker and could not be computed again: out of memory")
     stage = load_stage(task.stage)
     try:
-        table = _together_on_device(task, stage, parts, gpu)
-        if table is None:
-            table = compact(merge_tables(stage, parts, task.last, gpu))
+        with all_in_use(parts):
+            table = _together_on_device(task, stage, parts, gpu)
+            if table is None:
+                table = compact(merge_tables(stage, parts, task.last, gpu))
     except HybridqError:
         raise
     except MemoryError:
@@ -398,7 +401,8 @@ def _together_on_device(task: MergeTask, stage: Stage, parts: Sequence[Rows], gp
     except (DeviceOutOfMemory, MemoryError):
         return None
     if task.last and task.stay == "both":
-        rows.table()
+        with suppress(DeviceOutOfMemory, MemoryError):  # it is made for those who ask, then
+            rows.table()
     return rows
 
 

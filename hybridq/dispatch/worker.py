@@ -32,7 +32,10 @@ def dask_setup(worker: Any) -> None:
     from hybridq.dispatch.main_memory import main_memory, start_account
 
     start_account(worker)
-    main_memory().keeps(lambda: BUILD_SIDES.nbytes)
+    if worker.state.total_resources.get("GPU"):  # whose build sides are on the device
+        main_memory().keeps(lambda: DEVICE_ROWS.host_nbytes)
+    else:
+        main_memory().keeps(lambda: BUILD_SIDES.nbytes)
     # Arrow imports pandas at the first conversion of a list, which takes a third of a second; not in a query's time.
     threading.Thread(target=pa.array, args=([1],), daemon=True).start()
 

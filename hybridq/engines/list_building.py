@@ -76,10 +76,9 @@ def _series(call: Call, arguments: list[Column]) -> Column:
     if bool((valid & (step == 0)).any()):
         raise ExecutionError(f"a step of 0 in {call}")
     step = np.where(valid, step, 1)
-    if call.function == "range":
-        stop = stop - np.sign(step)
     # Python's integers do not wrap, which the difference of two ends may.
-    wide = (stop.astype(object) - start.astype(object)) // step.astype(object) + 1 if rows else np.zeros(0, np.int64)
+    last = stop.astype(object) - (np.sign(step) if call.function == "range" else 0)
+    wide = (last - start.astype(object)) // step.astype(object) + 1 if rows else np.zeros(0, np.int64)
     lengths = _limited(np.where(valid, np.clip(wide, 0, LONGEST_LISTS).astype(np.int64), 0), call)
     return put_together(Lists(Column(pa.int64(), ranges(start, lengths, step)), lengths, valid), call, arguments)
 

@@ -150,7 +150,10 @@ def _to_text(call: Call, arguments: list[Column]) -> Column:
 def _field(call: Call, arguments: list[Column]) -> Column:
     """Return a field of structs; NULL where the struct is."""
     (name,) = call.options
-    return finished(from_arrow(pc.struct_field(to_arrow(arguments[0].expand(1)), name)).with_type(call.type), arguments)
+    structs = to_arrow(arguments[0].expand(1))
+    # By number: a name with a dot in front would be taken for a path.
+    field = pc.struct_field(structs, [structs.type.get_field_index(name)])
+    return finished(from_arrow(field).with_type(call.type), arguments)
 
 
 KERNELS: Mapping[str, Callable[[Call, list[Column]], Column]] = {

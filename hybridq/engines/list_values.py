@@ -120,7 +120,10 @@ def numbers_of(column: Column, rows: int) -> tuple[Indices, Mask]:
     """Return the integers of a column, 0 for NULL, and which are not NULL."""
     expanded = column.expand(rows)
     known = np.ones(rows, np.bool_) if expanded.valid is None else expanded.valid
-    values = expanded.numbers.astype(np.int64)
+    numbers = expanded.numbers
+    if numbers.dtype == np.uint64:  # no list has so many elements
+        numbers = np.minimum(numbers, np.uint64(np.iinfo(np.int64).max))
+    values = numbers.astype(np.int64)
     return np.where(known, values, 0), known
 
 

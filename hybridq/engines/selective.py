@@ -44,6 +44,9 @@ from hybridq.storage import is_url, stamp
 SHORT_DICTIONARY = 0.5
 """Distinct values, as a share of the rows, up to which conditions are evaluated on them instead of on rows."""
 
+MOST_ROWS = 2**31 - 2
+"""Rows of a row group that have numbers of 32 bits, and one more."""
+
 ReadOthers = Callable[[ReadRequest], CpuFrame]
 
 
@@ -103,6 +106,8 @@ def read_selected(request: ReadRequest, kernels: ModuleType, read_others: ReadOt
     try:
         with ExitStack() as files:
             return _Reading(request, kernels, read_others, files).frame()
+    except ExecutionError:
+        return None  # perhaps of a row that a cheaper condition drops when all columns are there
     except (CannotDecode, MemoryError, OSError, ValueError, KeyError, IndexError, pa.ArrowException):
         return None
 
@@ -161,6 +166,8 @@ class _Reading:
                 for number in numbers
                 if (rows := footer.metadata.row_group(number).num_rows)
             ]
+        if any(group.rows > MOST_ROWS for group in self._groups):
+            raise CannotDecode("a row group whose rows have no numbers of 32 bits")
 
     def frame(self) -> CpuFrame:
         """Read and filter everything."""
@@ -310,7 +317,7 @@ class _Reading:
         if any(group.kept is not None for group in groups):
             starts = np.cumsum([0, *(group.rows for group in groups)])
             rows = [
-                np.arange(start, start + group.rows) if group.kept is None else group.kept + start
+                np.arange(start, start + group.rows) if group.kept is None else group.kept.astype(np.int64) + start
                 for group, start in zip(groups, starts.tolist(), strict=False)
             ]
             frame = frame.take(np.concatenate(rows, dtype=np.int64))

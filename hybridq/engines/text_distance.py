@@ -16,6 +16,9 @@ from hybridq.plan.expressions import Call
 BATCH = 4096
 """Pairs of texts that are looked at together, sorted by length so that they differ little in it."""
 
+BATCH_CHARACTERS = 2**22
+"""Characters of the longer texts of such pairs, all taken to be as long as the longest: fewer pairs of longer texts."""
+
 Points = npt.NDArray[np.uint32]
 
 
@@ -34,10 +37,16 @@ def _levenshtein(call: Call, arguments: list[Column]) -> Column:
     lefts, rights = (
         [listed[row] for row in rows_] for listed, rows_ in zip(texts, np.divmod(pairs, width), strict=True)
     )
-    order = np.argsort([max(len(one), len(other)) for one, other in zip(lefts, rights, strict=True)], kind="stable")
+    sizes = np.array([max(len(one), len(other)) for one, other in zip(lefts, rights, strict=True)], np.int64)
+    order = np.argsort(sizes, kind="stable")
     distances = np.zeros(len(pairs), np.int32)
-    for start in range(0, len(pairs), BATCH):
-        part = order[start : start + BATCH]
+    start = 0
+    while start < len(pairs):
+        count = min(BATCH, len(pairs) - start)
+        while count > 1 and count * sizes[order[start + count - 1]] > BATCH_CHARACTERS:
+            count //= 2
+        part = order[start : start + count]
+        start += count
         distances[part] = _distances(_points([lefts[row] for row in part]), _points([rights[row] for row in part]))
     result = np.zeros(rows, np.int32)
     result[known] = distances[place]

@@ -73,6 +73,8 @@ def items(data: bytes, place: int) -> tuple[int, int, int]:
     count = head >> 4
     if count == 15:
         count, place = varint(data, place)
+    if count > len(data) - place:  # an element has a byte at least, unless its type is its value
+        raise ValueError("a list is longer than what it is in")
     return count, head & 15, place
 
 
@@ -109,6 +111,8 @@ def skip(data: bytes, place: int, kind: int) -> int:
         return place
     if kind == MAP:
         count, place = varint(data, place)
+        if 2 * count > len(data) - place:
+            raise ValueError("a map is longer than what it is in")
         kinds = data[place] if count else 0
         place += 1 if count else 0
         for _ in range(count):

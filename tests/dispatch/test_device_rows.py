@@ -7,7 +7,7 @@ import pickle
 import pyarrow as pa
 import pytest
 
-from hybridq.dispatch.device_rows import DEVICE_ROWS, DeviceRows, as_frame, as_table, together
+from hybridq.dispatch.device_rows import DEVICE_ROWS, DeviceRows, all_in_use, as_frame, as_table, together
 from hybridq.engines.cpu import CpuEngine
 from hybridq.errors import DeviceOutOfMemory
 from hybridq.testing.in_process import connect_in_process
@@ -62,9 +62,21 @@ def test_rows_leave_the_device_and_stay_the_same(gpu):
     assert gpu.to_arrow(as_frame(gpu, rows, ["a", "b"]), SCHEMA).equals(TABLE)
 
 
+def test_rows_in_use_stay(gpu):
+    rows = rows_of(gpu)
+    with all_in_use([TABLE, rows, rows]):
+        assert rows.leave() == 0
+        assert rows.frame(gpu, ["a", "b"]) is not None
+    assert rows.host_nbytes == 0
+    assert rows.leave() == rows.nbytes
+    assert rows.host_nbytes == TABLE.nbytes
+
+
 def test_who_keeps_the_rows_answers_for_their_memory(gpu):
     rows = rows_of(gpu)
-    frame = as_frame(gpu, rows, ["a", "b"], lasting=True)
+    frame = as_frame(gpu, rows, ["a", "b"])
+    assert rows.held > 0
+    rows.lend()
     assert rows.held == 0
     assert rows.leave() == 0
     assert frame.rows == 3

@@ -246,6 +246,23 @@ def test_damaged_files(writer: str, files: Mapping[str, Path], tmp_path: Path) -
     assert outcomes == {False, True}
 
 
+def test_an_error_of_rows_that_another_condition_drops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Conditions on columns that are not decoded come later then, though they may be the cheaper ones."""
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"flag": [True, False] * 50, "few": pa.array([1, 0] * 50, pa.int32())}), path)
+    quotient = Call(pa.int32(), "divide", (Literal(pa.int32(), 10), Column(pa.int32(), "few")))
+    columns = (ReadColumn("flag", "flag", pa.bool_()), ReadColumn("few", "few", pa.int32()))
+    predicate = call("and", Column(pa.bool_(), "flag"), call("greater", quotient, Literal(pa.int32(), 1)))
+    request = ReadRequest(((str(path), (0,)),), columns, predicate, ("few",))
+    assert read_with(request, monkeypatch, compiled=True).column("few").to_pylist() == [1] * 50
+
+
+def test_numbers_in_headers_have_32_bits() -> None:
+    header = bytes([0x15, *[0xFE] * 8, 0x7F, 0x00]) + bytes(40)
+    found = np.zeros((4, LOOPS.HEADER_FIELDS), np.int64)
+    assert LOOPS.page_headers(np.frombuffer(header, np.uint8).copy(), len(header), found) == -1
+
+
 @pytest.mark.parametrize("snappy", [True, False])
 def test_levels_larger_than_their_page(snappy: bool) -> None:
     header = [0] * LOOPS.HEADER_FIELDS

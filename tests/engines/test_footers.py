@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from hybridq.engines import thrift
 from hybridq.engines.footer import MAGIC, FileFooter
 
 
@@ -118,3 +119,11 @@ def test_columns_in_file_order(tmp_path, table):
         "last",
         "missing",
     ]
+
+
+@pytest.mark.parametrize("kind", ["list", "map"])
+def test_a_list_longer_than_its_footer(kind):
+    count = bytes([0x80] * 8 + [0x40])
+    data = bytes([0xF3]) + count if kind == "list" else count + bytes([0x33])
+    with pytest.raises(ValueError, match="longer than what it is in"):
+        thrift.skip(data + bytes(20), 0, thrift.LIST if kind == "list" else thrift.MAP)

@@ -121,3 +121,18 @@ def test_distances_of_texts(pairs: list[tuple[str | None, str]]) -> None:
     lefts, rights = (list(column) for column in zip(*pairs, strict=True))
     found = call_on("levenshtein", [pa.array(lefts, pa.string()), pa.array(rights, pa.string())])
     assert found == expected(distance, lefts, rights)
+
+
+def test_ends_of_the_range_of_numbers() -> None:
+    least, most = -(2**63), 2**63 - 1
+    assert call_on("range", [pa.array([5]), pa.array([least])]) == [[]]
+    assert call_on("range", [pa.array([most - 2]), pa.array([most])]) == [[most - 2, most - 1]]
+    past = pa.array([2**64 - 1], pa.uint64())
+    assert call_on("array_element", [pa.array([[1, 2, 3]]), past]) == [None]
+
+
+def test_distances_of_long_texts() -> None:
+    long = "a" * 3000
+    pairs = [(long, long + "b"), ("kitten", "sitting"), *((long + str(number), "") for number in range(3))]
+    left, right = (pa.array(list(side)) for side in zip(*pairs, strict=True))
+    assert call_on("levenshtein", [left, right]) == [1, 3, 3001, 3001, 3001]

@@ -61,3 +61,14 @@ def test_rows_of_each_key_whatever_their_order(some_unknown: bool, repeated: boo
             rows = found if matching.order is None else matching.order[found].tolist()
             expected = np.flatnonzero((own == code) & (True if known_rows is None else known_rows))
             assert rows == expected.tolist()
+
+
+def test_compiled_lookups_of_codes_past_their_range() -> None:
+    """A file's bounds of a column may be wrong, and what is looked up then is anything."""
+    loops = Kernels().load()
+    far = np.array([0, 3, 2**40, 2**62], np.int64)
+    found = np.empty(len(far), np.int32)
+    loops.find_in_bitmap(np.array([9], np.uint64), np.zeros(1, np.int32), far, found)
+    assert found.tolist() == [0, 1, -1, -1]
+    loops.find_in_buckets(np.array([0, 3], np.int64), np.array([0, 2], np.int32), 3, far, found)
+    assert found.tolist() == [0, 1, -1, -1]

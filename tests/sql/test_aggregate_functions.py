@@ -206,7 +206,7 @@ def test_distinct_pairs(answers):
     [
         ("select first_value(s order by r) ignore nulls from t", "IGNORE NULLS"),
         ("select g, sum(i) from t group by grouping sets ((g))", "single set"),
-        ("select nth_value(s, 2 order by r) from t", "nth_value"),
+        ("select nth_value(s, 2 order by r) from t", "NTH_VALUE"),
         ("select array_agg(distinct s order by r) from t", "DISTINCT"),
         ("select string_agg(s, h) from t", "separator"),
     ],

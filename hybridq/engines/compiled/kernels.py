@@ -171,6 +171,8 @@ def page_headers(data: Any, end: Any, found: Any) -> Any:
                 if place < 0:
                     return -1
                 value = (value >> 1) ^ -(value & 1)
+                if value > 0x7FFFFFFF or value < -0x80000000:
+                    return -1
                 if depth == 0:
                     if number == 1:
                         header[KIND] = value
@@ -468,6 +470,9 @@ def find_in_bitmap(words: Any, before: Any, codes: Any, out: Any) -> None:
     for row in range(len(codes)):
         code = np.uint64(codes[row])
         place = code >> np.uint64(6)
+        if place >= np.uint64(len(words)):  # a file's bounds of a column may be wrong
+            out[row] = np.int32(-1)
+            continue
         bit = one << (code & np.uint64(63))
         word = words[place]
         found = before[place] + np.int32(_ones(word & (bit - one)))
@@ -484,6 +489,9 @@ def find_in_buckets(known: Any, starts: Any, shift: Any, codes: Any, out: Any) -
         code = codes[row]
         bucket = np.uint64(code) >> np.uint64(shift)
         found = np.int32(-1)
+        if bucket + np.uint64(1) >= np.uint64(len(starts)):  # a file's bounds of a column may be wrong
+            out[row] = found
+            continue
         for place in range(starts[bucket], starts[bucket + np.uint64(1)]):
             if known[np.uint64(place)] == code:
                 found = np.int32(place)
