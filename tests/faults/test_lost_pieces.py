@@ -206,7 +206,8 @@ def test_a_process_that_is_killed_in_mid_query(tpch_folder, expected):
             handle = query.submit(mode="cpu")
             while (progress := handle.progress()).stages_done < stages_done and not progress.finished:
                 time.sleep(0.001)
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it has been started anew meanwhile, on a busy machine
+                os.kill(pid, signal.SIGKILL)
             result = handle.result(timeout=90)
             assert_same_answer(result.to_arrow(), expected, order_by=REFERENCES[QUERY].order_by)
             assert nothing_left(session)
