@@ -15,7 +15,11 @@ from hybridq.frontend.double_values import compute_as_floating, own_decimals
 from hybridq.frontend.sql_aggregates import check_aggregates
 from hybridq.frontend.sql_casts import with_casts_told_apart, with_microseconds, without_marks
 from hybridq.frontend.sql_errors import refuse_other_statements, refuse_time_zones, translated
-from hybridq.frontend.sql_guards import fails_below_joins, moves_conditions_below_aggregates
+from hybridq.frontend.sql_guards import (
+    fails_below_joins,
+    has_constant_conditions_beside_aggregates,
+    moves_conditions_below_aggregates,
+)
 from hybridq.frontend.sql_joins import join_notes
 from hybridq.frontend.sql_numbers import with_doubles, with_numbers
 from hybridq.frontend.sql_text import has_multisets
@@ -183,7 +187,7 @@ def _substrait(text: str, tables: Mapping[str, Schema], push_filters: bool = Tru
                 raise error from None
             text, answer = apart, tuple(map(without_marks, frame.schema().names))
         logical = frame.optimized_logical_plan()
-        harmful = _harmful_rules(logical.display_indent())
+        harmful = _harmful_rules(logical.display_indent(), frame.logical_plan().display_indent())
         if harmful:
             for rule in harmful:
                 context.remove_optimizer_rule(rule)
@@ -210,9 +214,16 @@ def _substrait(text: str, tables: Mapping[str, Schema], push_filters: bool = Tru
         raise Unsupported(f"DataFusion failed to plan the query: {str(error)[:200]}") from error
 
 
-def _harmful_rules(displayed: str) -> list[str]:
-    """Return DataFusion's rules that have made, of a query as it is displayed, what cannot be planned as it should."""
-    found = ["push_down_filter"] if moves_conditions_below_aggregates(displayed) else []
+def _harmful_rules(displayed: str, written: str) -> list[str]:
+    """Return DataFusion's rules that have made, of a query as it is displayed, what cannot be planned as it should.
+
+    Parameters
+    ----------
+    displayed, written : str
+        The plan after its rules and before.
+    """
+    moved = moves_conditions_below_aggregates(displayed) or has_constant_conditions_beside_aggregates(written)
+    found = ["push_down_filter"] if moved else []
     if "__common_expr" in displayed and "struct(" in displayed:
         # Rows of values are compared one by one where they are made.
         found.append("common_sub_expression_eliminate")

@@ -18,6 +18,7 @@ from hybridq.plan.rules.helpers import can_fail
 _TEXT = re.compile(r'\w*Utf8\w*\("[^"]*"\)')
 _AGGREGATE_OF_NOTHING = re.compile(r"Aggregate: groupBy=\[\[(\]|ROLLUP|CUBE|GROUPING SETS)")
 _CONDITION = re.compile(r"\bFilter: (.*)")
+_EXISTS = re.compile(r"\bEXISTS ?\(<subquery>\)")
 _BETWEEN = re.compile(r" BETWEEN (.+?) AND ")
 _COLUMN = re.compile(r'[^\W\d]\w*"?\."?[^\W\d]|\b__common_expr_')
 
@@ -41,6 +42,22 @@ def moves_conditions_below_aggregates(plan: str) -> bool:
             if "EmptyRelation: rows=0" in below or (condition and not _names_columns(condition[1])):
                 return True
     return False
+
+
+def has_constant_conditions_beside_aggregates(plan: str) -> bool:
+    """Tell whether a query has a condition without columns, and an aggregate that has a row for no rows.
+
+    DataFusion moves the one below the other, and then drops both where nobody needs the aggregate's values.
+
+    Parameters
+    ----------
+    plan : str
+        DataFusion's plan before optimisation, indented.
+    """
+    lines = _EXISTS.sub("a.subquery", _TEXT.sub("''", plan)).splitlines()
+    if not any(_AGGREGATE_OF_NOTHING.match(line.lstrip()) for line in lines):
+        return False
+    return any((found := _CONDITION.search(line)) is not None and not _names_columns(found[1]) for line in lines)
 
 
 def fails_below_joins(plan: Plan) -> bool:

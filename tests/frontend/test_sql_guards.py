@@ -6,7 +6,10 @@ import pytest
 
 from hybridq.catalog import Catalog
 from hybridq.frontend import sql
-from hybridq.frontend.sql_guards import moves_conditions_below_aggregates
+from hybridq.frontend.sql_guards import (
+    has_constant_conditions_beside_aggregates,
+    moves_conditions_below_aggregates,
+)
 from hybridq.shipped import find_plan, plan_names
 
 
@@ -49,8 +52,13 @@ def test_no_benchmark_query_loses_a_rule(name, tpch_folder, monkeypatch):
         found.append(moves_conditions_below_aggregates(*plans))
         return found[-1]
 
+    def noted_too(*plans):
+        found.append(has_constant_conditions_beside_aggregates(*plans))
+        return found[-1]
+
     monkeypatch.setattr(sql, "moves_conditions_below_aggregates", noted)
+    monkeypatch.setattr(sql, "has_constant_conditions_beside_aggregates", noted_too)
     catalog = Catalog()
     catalog.register_folder(tpch_folder)
     sql.plan_sql(find_plan(name).read_text(), catalog.schemas())
-    assert found == [False]
+    assert found == [False, False]

@@ -180,3 +180,18 @@ def test_such_a_condition_fails_for_a_row_that_is_joined(ask):
     t = pa.table({"a": ints(0, 1), "b": ints(0, 1)})
     with pytest.raises(DivisionByZero):
         ask("select t.a from t join u on t.a = u.b where 6 / t.a > 0", t=t, u=t)
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        # DataFusion moves the condition below the aggregate, and then drops both, for nobody needs its value.
+        ("select count(*) from (select count(x) a from t) r0 cross join t r3 where 1 = 2", [0]),
+        ("select count(*) from (select count(x) a from t) r0 cross join t r3 group by r3.x having 1.5 in (2, 3)", []),
+        ("select count(*) from (select count(x) a from t) r0 cross join t r3 where (select max(x) from t) > 5", [0]),
+        ("select count(*) from (select count(x) a from t) a, t b where exists (select 1 from t where x > 5)", [0]),
+        ("select count(*) from (select count(x) a from t) r0 cross join t r3 where 1 = 1 and r3.x > 1", [1]),
+    ],
+)  # fmt: skip
+def test_constant_conditions_beside_an_aggregate_that_nobody_reads(ask, sql, expected):
+    assert [row[0] for row in ask(sql, t=pa.table({"x": ints(1, 2)}))] == expected
