@@ -187,7 +187,8 @@ def _substrait(text: str, tables: Mapping[str, Schema], push_filters: bool = Tru
                 raise error from None
             text, answer = apart, tuple(map(without_marks, frame.schema().names))
         logical = frame.optimized_logical_plan()
-        harmful = _harmful_rules(logical.display_indent(), frame.logical_plan().display_indent())
+        before = frame.logical_plan().display_indent()
+        harmful = _harmful_rules(logical.display_indent(), before)
         if harmful:
             for rule in harmful:
                 context.remove_optimizer_rule(rule)
@@ -196,10 +197,10 @@ def _substrait(text: str, tables: Mapping[str, Schema], push_filters: bool = Tru
         windows = window_details(logical)
         if has_groups(windows) or is_filtered(windows):
             frame = context.sql_with_options(with_rows_for_groups(without_filters(text)), options)
-            logical = frame.optimized_logical_plan()
+            logical, before = frame.optimized_logical_plan(), frame.logical_plan().display_indent()
             windows = _of_rewritten(windows or [], window_details(logical) or [])
         names = words | set(tables) | {field.name for schema in tables.values() for field in schema}
-        notes = join_notes(frame.logical_plan().display_indent(), logical.display_indent(), names)
+        notes = join_notes(before, logical.display_indent(), names)
         message = Producer.to_substrait_plan(logical, context).encode()
         check_aggregates(logical, message)
         return _Exported(message, tuple(map(with_numbers, answer)), notes, windows)
@@ -214,15 +215,15 @@ def _substrait(text: str, tables: Mapping[str, Schema], push_filters: bool = Tru
         raise Unsupported(f"DataFusion failed to plan the query: {str(error)[:200]}") from error
 
 
-def _harmful_rules(displayed: str, written: str) -> list[str]:
+def _harmful_rules(displayed: str, before: str) -> list[str]:
     """Return DataFusion's rules that have made, of a query as it is displayed, what cannot be planned as it should.
 
     Parameters
     ----------
-    displayed, written : str
-        The plan after its rules and before.
+    displayed, before : str
+        The plan after DataFusion's rules, and before them.
     """
-    moved = moves_conditions_below_aggregates(displayed) or has_constant_conditions_beside_aggregates(written)
+    moved = moves_conditions_below_aggregates(displayed) or has_constant_conditions_beside_aggregates(before)
     found = ["push_down_filter"] if moved else []
     if "__common_expr" in displayed and "struct(" in displayed:
         # Rows of values are compared one by one where they are made.
