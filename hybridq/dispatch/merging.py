@@ -23,42 +23,30 @@ def merge_tables(stage: Stage, parts: Sequence[Rows], last: bool, gpu: Engine | 
 
     Groups that are many are merged on the GPU where one is given; everything else is the CPU's.
     """
-    if isinstance(stage.merge, AggregateMerge) and len(parts) != 1:
-        return _finished(stage, _merged_groups(stage.merge, parts, gpu), last)
-    return _merged_tables(stage, [as_table(part) for part in parts], last)
-
-
-def _finished(stage: Stage, merged: pa.Table, last: bool) -> pa.Table:
-    """Compute final values of merged groups, and what comes after, if they are the last."""
-    from hybridq.merge.aggregate import finalize
-    from hybridq.merge.finish import finish
-
-    assert isinstance(stage.merge, AggregateMerge)
-    return finish(stage.finish, finalize(stage.merge, merged)) if last else merged
-
-
-def _merged_tables(stage: Stage, parts: Sequence[pa.Table], last: bool) -> pa.Table:
     # Here, because the client imports this module as well, and does not merge.
+    from hybridq.merge.aggregate import finalize
     from hybridq.merge.finish import finish
     from hybridq.merge.join import concatenate
     from hybridq.merge.sort import merge_sorted
 
     merge = stage.merge
     if isinstance(merge, AggregateMerge):
-        return _finished(stage, parts[0], last)
+        merged = as_table(parts[0]) if len(parts) == 1 else _merged_groups(merge, parts, gpu)
+        return finish(stage.finish, finalize(merge, merged)) if last else merged
+    tables = [as_table(part) for part in parts]
     if isinstance(merge, KeepPieces):  # of one chunk, before it is split
         sink = stage.pipeline.sink
         if isinstance(sink, SortedRunSink):
-            merged = merge_sorted(SortMerge(sink.keys, sink.schema), parts)
+            merged = merge_sorted(SortMerge(sink.keys, sink.schema), tables)
         else:
-            merged = concatenate(ConcatenateMerge(merge.schema), parts)
+            merged = concatenate(ConcatenateMerge(merge.schema), tables)
     elif isinstance(merge, ConcatenateMerge):
-        merged = concatenate(merge, parts)
+        merged = concatenate(merge, tables)
     elif last:
-        merged = merge_sorted(merge, parts)
+        merged = merge_sorted(merge, tables)
     else:
         kept = None if merge.count is None else merge.offset + merge.count
-        return merge_sorted(replace(merge, offset=0, count=kept), parts)
+        return merge_sorted(replace(merge, offset=0, count=kept), tables)
     return finish(stage.finish, merged) if last else merged
 
 
