@@ -8,10 +8,8 @@ device's memory is needed for something else.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import pairwise
@@ -19,6 +17,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from hybridq.dispatch.on_device import OnDevice
 from hybridq.engines.account import DeviceAccount
 from hybridq.engines.protocol import Engine, Frame
 from hybridq.errors import DeviceOutOfMemory
@@ -32,8 +31,6 @@ from hybridq.physical.pipeline import (
 )
 from hybridq.plan.expressions import Column, NamedExpression
 from hybridq.types import Field, Schema, is_decimal
-
-logger = logging.getLogger(__name__)
 
 PIECES = (1, 8, 64)
 """Into how many pieces rows are cut to be copied from the device, where fewer do not go."""
@@ -157,46 +154,13 @@ class DeviceRows:
 Rows: TypeAlias = "pa.Table | DeviceRows"
 
 
-class _All:
-    """The rows of all stages that are on the device of this process."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._all: weakref.WeakSet[DeviceRows] = weakref.WeakSet()
-
-    def add(self, rows: DeviceRows) -> None:
-        with self._lock:
-            self._all.add(rows)
-
-    def _items(self) -> list[DeviceRows]:
-        with self._lock:
-            return list(self._all)
-
-    @property
-    def nbytes(self) -> int:
-        """Return the bytes that are held."""
-        return sum(rows.held for rows in self._items())
-
-    @property
-    def host_nbytes(self) -> int:
-        """Return the bytes of copies in main memory, which Dask does not know of."""
-        return sum(rows.host_nbytes for rows in self._items())
-
-    def evict(self, wanted: int) -> int:
-        """Move rows to main memory until so many bytes are free; return how many there were."""
-        freed = 0
-        for rows in self._items():
-            if freed >= wanted:
-                break
-            try:
-                freed += rows.leave()
-            except Exception as error:  # no memory on either side: others may still be moved
-                logger.warning("%d rows could not leave the device: %r", rows.num_rows, error)
-        return freed
-
-
-DEVICE_ROWS = _All()
+DEVICE_ROWS: OnDevice[DeviceRows] = OnDevice()
 """What this process has on its device."""
+
+
+def copied_bytes() -> int:
+    """Return the bytes of copies of such rows in main memory, which Dask does not know of."""
+    return sum(rows.host_nbytes for rows in DEVICE_ROWS.items())
 
 
 def collects_columns(stage: Stage) -> bool:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import threading
 import time
-import weakref
 
+from hybridq.dispatch.on_device import OnDevice
 from hybridq.engines.protocol import Frame
 
 
@@ -52,8 +52,8 @@ class ReadAhead:
         return ReadAhead, ()
 
     @property
-    def nbytes(self) -> int:
-        """Return the bytes held."""
+    def held(self) -> int:
+        """Return the bytes on the device."""
         frame = self._frame
         return 0 if frame is None else frame.nbytes
 
@@ -63,6 +63,11 @@ class ReadAhead:
         self.used = frame is not None
         return frame
 
+    def leave(self) -> int:
+        """Let the rows go; return the bytes that this frees."""
+        frame = self.drop()
+        return 0 if frame is None else frame.nbytes
+
     def drop(self) -> Frame | None:
         """Let the rows go, and return them if they were there: nobody will compute with them."""
         with self._lock:
@@ -70,37 +75,5 @@ class ReadAhead:
         return frame
 
 
-class _Waiting:
-    """All that has been read ahead in this process."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._all: weakref.WeakSet[ReadAhead] = weakref.WeakSet()
-
-    def add(self, item: ReadAhead) -> None:
-        with self._lock:
-            self._all.add(item)
-
-    def _items(self) -> list[ReadAhead]:
-        with self._lock:
-            return list(self._all)
-
-    @property
-    def nbytes(self) -> int:
-        """Return the bytes that are held."""
-        return sum(item.nbytes for item in self._items())
-
-    def evict(self, wanted: int) -> int:
-        """Drop rows that were read ahead until so many bytes are free; return how many there were."""
-        freed = 0
-        for item in self._items():
-            if freed >= wanted:
-                break
-            frame = item.drop()
-            if frame is not None:
-                freed += frame.nbytes
-        return freed
-
-
-READ_AHEAD = _Waiting()
+READ_AHEAD: OnDevice[ReadAhead] = OnDevice()
 """What this process has read ahead."""

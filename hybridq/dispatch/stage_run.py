@@ -266,7 +266,7 @@ class StageRun:
             chunk = replace(chunk, source=_without_table(chunk.source), aligned=aligned)
         inputs = stage.inputs
         task = ChunkTask(query, topic, state.key, self.blob, chunk, state.kind, state.complete, tuple(places), inputs)
-        return replace(task, footprint=self.footprint.factor), tables
+        return replace(task, footprint_factor=self.footprint.factor), tables
 
     # --- coming back -----------------------------------------------------------------------------------------------
 

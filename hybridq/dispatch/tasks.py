@@ -94,7 +94,7 @@ class ChunkTask:
     stay : str
         ``on device``: its rows stay on the device. ``both``: there, and in main memory, for other workers will ask for
         them. Else they go to main memory.
-    footprint : float
+    footprint_factor : float
         Device memory that it is expected to take over the decoded bytes of what it reads.
     """
 
@@ -112,7 +112,7 @@ class ChunkTask:
     split_memory: int = 0
     ahead: bool = False
     stay: Stay = "no"
-    footprint: float = FOOTPRINT_FACTOR
+    footprint_factor: float = FOOTPRINT_FACTOR
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +234,7 @@ def compute_chunk(
                 main.admit(host_footprint(chunk, tables, engine.name == "gpu", factor))
             pieces = PieceReader(store, fetch, lists, None if account is not None else main) if lists else None
             if account is not None:
-                watch = admitted.enter_context(account.admitted(footprint(chunk, task.footprint)))
+                watch = admitted.enter_context(account.admitted(footprint(chunk, task.footprint_factor)))
             admitted.enter_context(all_in_use(tables))
             start = time.perf_counter()
             try:
@@ -328,7 +328,7 @@ def compute_read_ahead(task: ChunkTask, engine: Engine, host: MainMemory | None 
     stage = load_stage(task.stage).branch(task.chunk.branch)
     account: DeviceAccount | None = getattr(engine, "memory", None)
     cache: ColumnCache[Any] | None = getattr(engine, "cache", None)
-    wanted = footprint(task.chunk, task.footprint)
+    wanted = footprint(task.chunk, task.footprint_factor)
     if account is not None and account.promised + wanted > account.limit * READ_AHEAD_SHARE:
         return ReadAhead()
     clock = Clock()

@@ -12,9 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from hybridq.dispatch.device_rows import DEVICE_ROWS, Rows
+from hybridq.dispatch.device_rows import DEVICE_ROWS, Rows, copied_bytes
 from hybridq.dispatch.messages import send_promptly
 from hybridq.dispatch.read_ahead import READ_AHEAD
+from hybridq.engines.account import DeviceAccount
 from hybridq.engines.protocol import BuildSide, Engine
 from hybridq.errors import ConfigurationError, DeviceUnavailable
 
@@ -33,7 +34,7 @@ def dask_setup(worker: Any) -> None:
 
     start_account(worker)
     if worker.state.total_resources.get("GPU"):  # whose build sides are on the device
-        main_memory().keeps(lambda: DEVICE_ROWS.host_nbytes)
+        main_memory().keeps(copied_bytes)
     else:
         main_memory().keeps(lambda: BUILD_SIDES.nbytes)
     # Arrow imports pandas at the first conversion of a list, which takes a third of a second; not in a query's time.
@@ -78,9 +79,7 @@ def engine_for_worker(kind: str) -> Engine:
 
         limit = int(os.environ.get("HYBRIDQ_DEVICE_MEMORY") or 2 * 2**30)
         simulated = simulated_gpu_engine(limit, speed, steady)
-        simulated.memory.keeps(lambda: BUILD_SIDES.nbytes)
-        simulated.memory.keeps(lambda: READ_AHEAD.nbytes, READ_AHEAD.evict)
-        simulated.memory.keeps(lambda: DEVICE_ROWS.nbytes, DEVICE_ROWS.evict)
+        _count_kept(simulated.memory)
         return simulated
     if name == "cuda":
         return _gpu_engine(os.environ.get("HYBRIDQ_DEVICE_MEMORY"))
@@ -97,10 +96,15 @@ def _gpu_engine(memory: str | None) -> Engine:
             f"this worker cannot use its GPU, for a package is missing ({error}): pip install 'hybridq[gpu]' there"
         ) from error
     account = start_device(int(memory)) if memory else start_device()
+    _count_kept(account)
+    return GpuEngine(account)
+
+
+def _count_kept(account: DeviceAccount) -> None:
+    """Have a device's account count what stays there from chunk to chunk."""
     account.keeps(lambda: BUILD_SIDES.nbytes)
     account.keeps(lambda: READ_AHEAD.nbytes, READ_AHEAD.evict)
     account.keeps(lambda: DEVICE_ROWS.nbytes, DEVICE_ROWS.evict)
-    return GpuEngine(account)
 
 
 def describe(dask_worker: Any) -> dict[str, Any]:

@@ -109,7 +109,7 @@ def test_a_gpu_reads_ahead_only_when_it_has_nothing_else_to_do(tmp_path: Path) -
 def test_what_was_read_is_there_once_and_not_elsewhere() -> None:
     frame = CpuEngine().from_arrow(pa.table({"x": [1, 2, 3]}))
     ahead = ReadAhead(frame, 0.5)
-    assert ahead.nbytes == READ_AHEAD.nbytes == frame.nbytes > 0
+    assert ahead.held == READ_AHEAD.nbytes == frame.nbytes > 0
     copy = pickle.loads(pickle.dumps(ahead))
     assert copy.take() is None
     assert ahead.take() is frame
@@ -119,7 +119,7 @@ def test_what_was_read_is_there_once_and_not_elsewhere() -> None:
 
 def test_what_was_read_gives_way() -> None:
     kept = [ReadAhead(CpuEngine().from_arrow(pa.table({"x": [1, 2, 3]}))) for _ in range(3)]
-    one = kept[0].nbytes
+    one = kept[0].held
     assert READ_AHEAD.evict(one + 1) == 2 * one
     assert READ_AHEAD.nbytes == one
     assert READ_AHEAD.evict(10 * one) == one
@@ -164,8 +164,8 @@ def test_files_that_cannot_be_read_are_left_to_the_chunk(tmp_path: Path) -> None
     executor = FakeExecutor(BOTH)
     run(executor, tmp_path)
     engine = SimulatedGpuEngine(2**20, 1)
-    assert compute_read_ahead(executor.read[0], engine).nbytes > 0
+    assert compute_read_ahead(executor.read[0], engine).held > 0
     small = SimulatedGpuEngine(64, 1)
-    assert compute_read_ahead(executor.read[0], small).nbytes == 0
+    assert compute_read_ahead(executor.read[0], small).held == 0
     (tmp_path / "t.parquet").write_bytes(b"no longer one")
-    assert compute_read_ahead(executor.read[0], engine).nbytes == 0
+    assert compute_read_ahead(executor.read[0], engine).held == 0
