@@ -39,6 +39,12 @@ def cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         yield
 
 
+@pytest.fixture
+def nothing_learned(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What earlier tests taught about the cluster is not known, so that placement goes by its rules."""
+    monkeypatch.setenv("HYBRIDQ_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
 @pytest.fixture(scope="session")
 def tpch_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """TPC-H at scale factor 0.01, all eight tables as ``<table>.parquet``, several row groups in the larger ones."""

@@ -153,7 +153,7 @@ def test_a_folder_of_files_is_a_table(query, folder):
     assert query("select count(*) as n from u", folder, "--format", "csv")[1] == "n\n2\n"
 
 
-def test_a_report_says_where_everything_ran(query, folder, tmp_path):
+def test_a_report_says_where_everything_ran(nothing_learned, query, folder, tmp_path):
     path = tmp_path / "report.json"
     code, _, _ = query("select sum(k) as s from t", folder, "--mode", "cop", "--report", path)
     assert code == 0

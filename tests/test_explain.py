@@ -71,7 +71,7 @@ def test_the_method_of_each_join_is_named(session):
     assert "l_orderkey = orders.o_orderkey" in str(explanation)
 
 
-def test_analyze_puts_what_happened_beside_the_estimate(session):
+def test_analyze_puts_what_happened_beside_the_estimate(nothing_learned, session):
     explanation = session.sql(find_plan("tpch/q01").read_text()).explain(mode="cop", analyze=True)
     (only,) = explanation.stages
     assert only.mode == "EXEC_COP"

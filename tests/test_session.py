@@ -95,7 +95,7 @@ def test_every_mode_gives_the_same_answer_and_says_where(session, mode, stage_mo
     assert first.fallbacks == []
 
 
-def test_auto_runs_both_kinds_on_large_input(session, data):
+def test_auto_runs_both_kinds_on_large_input(nothing_learned, session, data):
     with hq.connect(session.address, chunk_units=20, cpu_chunk_rows=2000) as other:
         other.register_folder(data)
         result = other.sql(TOTAL).collect()
