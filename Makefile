@@ -20,9 +20,12 @@ install: $(READY)
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("hybridq needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; name another with: make PYTHON=python3.11" if sys.version_info < (3, 11) else 0)'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,tpch]'
+	@echo "Making the environment $(VENV) and installing what hybridq needs into it. This happens once and takes some minutes;"
+	@echo "pip says what it is at:"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --disable-pip-version-check --editable '.[dev,tpch]'
 	@touch $(READY)
+	@echo "Done: the command is $(BIN)/hybridq"
 
 demo: $(READY)
 	$(BIN)/hybridq demo $(ARGS)

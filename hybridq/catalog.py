@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from hybridq import storage
-from hybridq.engines.footer_check import read_metadata
+from hybridq.engines.footer_check import read_footer
 from hybridq.errors import DataError, UnknownTable
 from hybridq.plan.statistics import ColumnStatistics, ColumnSummary, IntegerBounds, UnitBounds, integer_bounds
 from hybridq.storage import FileStamp
@@ -244,6 +244,12 @@ class Catalog:
 
     def __init__(self) -> None:
         self._tables: dict[str, Table] = {}
+        self._unreadable: dict[str, DataError] = {}
+
+    @property
+    def unreadable(self) -> dict[str, str]:
+        """Return what is wrong with each table of a folder that cannot be read."""
+        return {name: str(error) for name, error in self._unreadable.items()}
 
     def register(self, name: str, source: Any) -> Table:
         """Register a table, in place of any of the same name.
@@ -273,10 +279,13 @@ class Catalog:
         except DataError as error:
             raise DataError(f"table {name!r}: {error}") from error
         self._tables[name] = table
+        self._unreadable.pop(name, None)
         return table
 
     def register_folder(self, directory: str | os.PathLike[str], follow_links: bool = False) -> tuple[str, ...]:
         """Register each ``NAME.parquet`` and each folder ``NAME`` of Parquet files as table NAME.
+
+        One that cannot be read is no table; what is wrong with it is said where it is asked for.
 
         Parameters
         ----------
@@ -287,17 +296,26 @@ class Catalog:
         Returns
         -------
         tuple of str
-            The names.
+            The names of those that can be read.
 
         Raises
         ------
         DataError
-            The folder does not exist or has no table, a table of it cannot be used, or a link leads out of it.
+            The folder does not exist or has no table, none of its tables can be read, or a link leads out of it.
         """
         found = storage.tables_in(directory, follow_links)
+        unreadable: dict[str, DataError] = {}
         for name, path in found.items():
-            self.register(name, path)
-        return tuple(found)
+            try:
+                self.register(name, path)
+            except DataError as error:
+                unreadable[name] = error
+        if len(unreadable) == len(found):
+            raise next(iter(unreadable.values()))
+        for name in unreadable:
+            self._tables.pop(name, None)  # as it was when the folder was registered before
+        self._unreadable |= unreadable
+        return tuple(name for name in found if name not in unreadable)
 
     def table(self, name: str) -> Table:
         """Return a table.
@@ -317,7 +335,19 @@ class Catalog:
             hint = f"the tables are {', '.join(map(repr, sorted(self._tables)))}"
         else:
             hint = "no table is registered"
-        raise UnknownTable(f"no table {name!r}: {hint}")
+        raise UnknownTable(f"no table {name!r}: {hint}", name)
+
+    def check_readable(self, name: str) -> None:
+        """Check that a name which is no table's is not that of one which cannot be read, whatever its case.
+
+        Raises
+        ------
+        DataError
+            It is.
+        """
+        for known, error in self._unreadable.items():
+            if known.casefold() == name.casefold():
+                raise error
 
     def schemas(self) -> dict[str, Schema]:
         """Return every table's schema."""
@@ -421,7 +451,7 @@ def _footer_of(path: str) -> Footer:
 def _read_footer(stamp: FileStamp) -> Footer:
     path = stamp.path
     try:
-        metadata = read_metadata(path)
+        metadata, digest = read_footer(path)
         arrow_schema = metadata.schema.to_arrow_schema()
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(_why_unreadable(stamp, error)) from error
@@ -439,7 +469,8 @@ def _read_footer(stamp: FileStamp) -> Footer:
             owner = max((name for name in leaves if leaf_path.startswith(f"{name}.")), key=len, default=None)
             if owner is not None:
                 leaves[owner].append(index)
-    return Footer(stamp, metadata, schema, {name: tuple(found) for name, found in leaves.items()}, frozenset(flat))
+    seen = replace(stamp, footer=digest)
+    return Footer(seen, metadata, schema, {name: tuple(found) for name, found in leaves.items()}, frozenset(flat))
 
 
 def _why_unreadable(stamp: FileStamp, error: Exception) -> str:

@@ -201,6 +201,24 @@ def explain(
 
 
 @app.command()
+def tables(data: DataOption, follow_links: LinksOption = False) -> None:
+    """List the tables of a data folder, and what is wrong with those that cannot be read."""
+    import pyarrow as pa
+
+    from hybridq.catalog import Catalog
+    from hybridq.output import write_answer
+
+    catalog = Catalog()
+    names = catalog.register_folder(data, follow_links)
+    found = [catalog.table(name) for name in names]
+    rows: list[dict[str, Any]] = [
+        {"table": each.name, "rows": each.rows, "columns": len(each.schema), "state": "ok"} for each in found
+    ]
+    rows += [{"table": name, "state": f"cannot be read: {why}"} for name, why in catalog.unreadable.items()]
+    write_answer(pa.Table.from_pylist(rows), "table", None, sys.stdout)
+
+
+@app.command()
 def devices(cluster: ClusterOption = None) -> None:
     """List a cluster's devices."""
     from dataclasses import asdict

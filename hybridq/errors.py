@@ -39,7 +39,20 @@ class SqlError(RequestError):
 
 
 class UnknownTable(RequestError):
-    """A query names a table that is not registered."""
+    """A query names a table that is not registered.
+
+    Attributes
+    ----------
+    table : str
+        The name, as the query has it.
+    """
+
+    def __init__(self, message: str, table: str = "") -> None:
+        super().__init__(message)
+        self.table = table
+
+    def __reduce__(self) -> tuple[type[UnknownTable], tuple[str, str]]:
+        return type(self), (str(self), self.table)
 
 
 class UnknownColumn(RequestError):

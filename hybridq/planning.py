@@ -2,31 +2,48 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from hybridq.config import Config
+from hybridq.errors import UnknownTable
 
 if TYPE_CHECKING:
     from hybridq.catalog import Catalog
+    from hybridq.frontend.builder import Frame
     from hybridq.physical.stages import PhysicalPlan
     from hybridq.plan.nodes import Plan
 
 
-def logical_plan(source: str | bytes, catalog: Catalog) -> Plan:
-    """Plan SQL (text) or a Substrait plan (bytes) over the catalog's tables.
+def logical_plan(source: str | bytes | Mapping[str, Any] | Frame, catalog: Catalog) -> Plan:
+    """Plan a query over the catalog's tables.
+
+    Parameters
+    ----------
+    source : str, bytes, mapping or Frame
+        SQL, Substrait as a message or as JSON, or what the builder made.
+    catalog : Catalog
 
     Raises
     ------
     SqlError, PlanFormatError, UnknownTable, UnknownColumn, AmbiguousColumn, Unsupported
         It cannot be planned.
+    DataError
+        A table cannot be read.
     """
-    if isinstance(source, str):
-        from hybridq.frontend.sql import plan_sql
+    try:
+        if isinstance(source, str):
+            from hybridq.frontend.sql import plan_sql
 
-        return plan_sql(source, catalog.schemas())
-    from hybridq.frontend.substrait import plan_substrait
+            return plan_sql(source, catalog.schemas())
+        if isinstance(source, bytes | Mapping):
+            from hybridq.frontend.substrait import plan_substrait
 
-    return plan_substrait(source, catalog.schemas())
+            return plan_substrait(source if isinstance(source, bytes) else dict(source), catalog.schemas())
+        return source.to_plan(catalog.schemas())
+    except UnknownTable as error:
+        catalog.check_readable(error.table)
+        raise
 
 
 def physical_plan(

@@ -163,11 +163,18 @@ class Session:
 
     def __repr__(self) -> str:
         state = "open" if self._finalizer.alive else "closed"
-        return f"<Session {self.address} {state}, tables: {', '.join(self._catalog.schemas()) or 'none'}>"
+        tables = f"tables: {', '.join(self._catalog.schemas()) or 'none'}"
+        if self._catalog.unreadable:
+            tables += f", cannot be read: {', '.join(self._catalog.unreadable)}"
+        return f"<Session {self.address} {state}, {tables}>"
 
     def close(self) -> None:
-        """Disconnect; stop the cluster if this session started it. May be called twice."""
+        """Disconnect; stop the cluster if this session started it. It may be called again; nothing else may."""
         self._finalizer()
+
+    def _check_open(self) -> None:
+        if not self._finalizer.alive:
+            raise ExecutionError("the session is closed")
 
     # --- data ------------------------------------------------------------------------------------------------------
 
@@ -187,6 +194,7 @@ class Session:
         DataError
             The data is missing, is not Parquet, or its files have different schemas.
         """
+        self._check_open()
         self._catalog.register(name, source)
 
     def register_folder(self, directory: str | os.PathLike[str], follow_links: bool = False) -> tuple[str, ...]:
@@ -201,8 +209,10 @@ class Session:
         Raises
         ------
         DataError
-            The folder does not exist or has no table, a table of it cannot be used, or a link leads out of it.
+            The folder does not exist or has no table, none of its tables can be read, or a link leads out of it. One
+            that cannot be read beside others is an error of the queries that ask for it.
         """
+        self._check_open()
         return self._catalog.register_folder(directory, follow_links)
 
     def cache(
@@ -234,10 +244,12 @@ class Session:
         """
         from hybridq.caching import with_columns
 
+        self._check_open()
         self._hot = with_columns(self._hot, self._catalog.table(table), columns, device, limit)
 
     def devices(self) -> list[Device]:
         """Return the devices that the cluster has now."""
+        self._check_open()
         return self._connection.devices()
 
     def calibrate(self, quick: bool = False) -> Profile:
@@ -260,6 +272,7 @@ class Session:
         ExecutionError
             The profile cannot be written.
         """
+        self._check_open()
         self._calibration.wait()
         devices = self._connection.devices()
         try:
@@ -290,12 +303,9 @@ class Session:
         RequestError
             It is no text.
         """
-        from hybridq.planning import logical_plan
-
         if not isinstance(text, str):
             raise RequestError(f"sql takes text, not {type(text).__name__}; hybridq.scan(...) goes to query()")
-        start = time.perf_counter()
-        return Query(self, logical_plan(text, self._catalog), text, start)
+        return self._planned(text, text, time.perf_counter())
 
     def substrait(self, plan: str | os.PathLike[str] | bytes | Mapping[str, Any]) -> Query:
         """Take a Substrait plan: a file (JSON or binary), or its content as bytes or a dict.
@@ -307,25 +317,28 @@ class Session:
         UnknownTable, UnknownColumn, Unsupported
             It cannot be planned.
         """
-        from hybridq.frontend.substrait import load_substrait, plan_substrait
+        from hybridq.frontend.substrait import load_substrait
 
         start = time.perf_counter()
         text = "substrait"
         if isinstance(plan, (str, os.PathLike)):
             text = os.fspath(plan)
             plan = load_substrait(text)
-        content = plan if isinstance(plan, bytes) else dict(plan)
-        return Query(self, plan_substrait(content, self._catalog.schemas()), text, start)
+        return self._planned(plan, text, start)
 
     def query(self, frame: Any) -> Query:
         """Take a query made with the builder (``hybridq.scan(...)``)."""
-        start = time.perf_counter()
         if not hasattr(frame, "to_plan"):
             raise RequestError(
                 f"query takes what hybridq.scan(...) makes, not {type(frame).__name__}; SQL goes to sql()"
             )
-        plan: Plan = frame.to_plan(self._catalog.schemas())
-        return Query(self, plan, "builder", start)
+        return self._planned(frame, "builder", time.perf_counter())
+
+    def _planned(self, source: Any, text: str, start: float) -> Query:
+        from hybridq.planning import logical_plan
+
+        self._check_open()
+        return Query(self, logical_plan(source, self._catalog), text, start)
 
 
 def _close(connection: Any, cluster: LocalCluster | None, learnt: Sequence[Placer]) -> None:
@@ -385,6 +398,7 @@ class Query:
         from hybridq import explain
         from hybridq.placement.modes import check_mode, decide
 
+        self._session._check_open()
         if analyze:
             predictions = self._predict(self._session._connection.slots(), with_break_even=True)
             break_even = {number: each.break_even_rows for number, each in predictions.items()}
@@ -455,8 +469,7 @@ class Query:
         from hybridq.planning import physical_plan
 
         session = self._session
-        if not session._finalizer.alive:
-            raise ExecutionError("the session is closed")
+        session._check_open()
         start = time.perf_counter()
         chosen = check_mode(mode)
 

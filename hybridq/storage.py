@@ -7,7 +7,7 @@ import glob
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +31,15 @@ class FileStamp:
         Time of the last change in nanoseconds since 1970 (0 where the file system does not say).
     etag : str
         What an object store calls this content; empty where there is no such thing.
+    footer : str
+        Digest of its footer, once that was read and checked; of no account where stamps are compared.
     """
 
     path: str
     size: int
     mtime_ns: int
     etag: str = ""
+    footer: str = field(default="", compare=False)
 
 
 def is_url(path: str) -> bool:
@@ -122,7 +125,10 @@ def find_parquet(source: str | os.PathLike[str]) -> list[str]:
         return _find_remote(text)
     path = Path(text.removeprefix("file://")).expanduser()
     if path.is_dir():
-        found = sorted(_in_folder(path), key=_natural)
+        try:
+            found = sorted(_in_folder(path), key=_natural)
+        except OSError as error:
+            raise DataError(f"cannot read the folder {error.filename or path}: {error.strerror}") from error
         if not found:
             raise DataError(f"no {PARQUET_SUFFIX} file in the folder {path}")
         return found
@@ -161,9 +167,13 @@ def tables_in(directory: str | os.PathLike[str], follow_links: bool = False) -> 
     if not folder.is_dir():
         raise DataError(f"not a folder: {folder}")
     found: dict[str, Path] = {}
-    for entry in sorted(folder.iterdir(), key=lambda item: _natural(item.name)):
+    try:
+        entries = sorted(folder.iterdir(), key=lambda item: _natural(item.name))
+    except OSError as error:
+        raise DataError(f"cannot read the folder {folder}: {error.strerror}") from error
+    for entry in entries:
         is_file = entry.is_file() and entry.name.lower().endswith(PARQUET_SUFFIX)
-        if _hidden(entry.name) or not (is_file or (entry.is_dir() and _in_folder(entry))):
+        if _hidden(entry.name) or not (is_file or (entry.is_dir() and _may_hold_data(entry))):
             continue
         name = entry.name[: -len(PARQUET_SUFFIX)] if entry.name.lower().endswith(PARQUET_SUFFIX) else entry.name
         if not follow_links:
@@ -191,11 +201,18 @@ def _check_links(entry: Path, folder: Path) -> None:
                 f"{entry} is a link that leads out of {folder}, to {target}: register that under a name of its own, or"
                 " allow such links (--follow-links, follow_links=True)"
             )
-    if entry.is_dir():
+    if entry.is_dir() and os.access(entry, os.R_OK | os.X_OK):
         for inner in entry.iterdir():
             followed = "=" in inner.name if inner.is_dir() else inner.name.lower().endswith(PARQUET_SUFFIX)
             if followed and not _hidden(inner.name):
                 _check_links(inner, folder)
+
+
+def _may_hold_data(folder: Path) -> bool:
+    try:
+        return bool(_in_folder(folder))
+    except OSError:
+        return True  # it cannot be looked into, and whoever asks for it shall hear that
 
 
 def _in_folder(folder: Path) -> list[str]:

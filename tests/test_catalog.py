@@ -119,6 +119,31 @@ def test_register_folder_complains(tmp_path: Path) -> None:
         catalog.register_folder(tmp_path)
 
 
+def test_what_cannot_be_read_is_an_error_of_its_own_queries(tmp_path: Path) -> None:
+    path = tmp_path / "Bad.parquet"
+    write(path)
+    write(tmp_path / "good.parquet")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "1.parquet").write_text("text")
+    catalog = Catalog()
+    assert catalog.register_folder(tmp_path) == ("Bad", "good")
+    assert "1.parquet is not a Parquet file" in catalog.unreadable["other"]
+    path.write_text("no longer")
+    assert catalog.register_folder(tmp_path) == ("good",)
+    assert sorted(catalog.unreadable) == ["Bad", "other"]
+    assert list(catalog.schemas()) == ["good"]
+    catalog.check_readable("good")
+    catalog.check_readable("nowhere")
+    with pytest.raises(DataError, match=r"^table 'Bad': .*Bad\.parquet is not a Parquet file"):
+        catalog.check_readable("bad")
+    write(path)
+    catalog.register("Bad", path)
+    assert list(catalog.unreadable) == ["other"]
+    write(tmp_path / "other" / "1.parquet")
+    assert catalog.register_folder(tmp_path) == ("Bad", "good", "other")
+    assert catalog.unreadable == {}
+
+
 # --- what cannot be used ---------------------------------------------------------------------------------------------
 
 

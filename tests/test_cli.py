@@ -82,6 +82,7 @@ def test_version_and_help(call):
     for command in (
         ("run",),
         ("explain",),
+        ("tables",),
         ("devices",),
         ("demo",),
         ("tpch", "generate"),
@@ -309,18 +310,41 @@ BAD_DATA = {
 }
 
 
+@pytest.fixture
+def no_cluster(monkeypatch):
+    """Fail if a cluster is started."""
+    monkeypatch.setattr("hybridq.deploy.start", lambda *_: pytest.fail("a cluster was started"))
+
+
 @pytest.mark.parametrize("case", BAD_DATA)
-def test_bad_data_is_one_clear_line_and_starts_no_cluster(call, tmp_path, case):
+def test_bad_data_is_one_clear_line_and_starts_no_cluster(no_cluster, call, tmp_path, case):
     make, words = BAD_DATA[case]
     make(tmp_path)
-    start = time.perf_counter()
     code, out, err = call("run", "tpch/q01", "--data", tmp_path)
     assert (code, out) == (2, ""), err
     first = err.splitlines()[0]
     assert first.startswith("error: ")
     for word in words:
         assert word in first
-    assert time.perf_counter() - start < 2
+
+
+def test_bad_data_of_one_table_is_an_error_of_its_own_queries(call, query, folder, tmp_path):
+    for path in folder.iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    text_file(tmp_path)
+    options = (tmp_path, "--follow-links", "--format", "csv")
+    assert query("select count(*) as n from t", *options) == (0, "n\n3\n", "")
+    for sql in ("select * from bad", "select t.k from t join BAD on true"):
+        code, out, err = query(sql, *options)
+        assert (code, out) == (2, "")
+        (line,) = err.splitlines()
+        assert line.startswith(f"error: table 'bad': {tmp_path}/bad.parquet is not a Parquet file")
+    code, out, err = call("tables", "--data", tmp_path, "--follow-links")
+    assert (code, err) == (0, "")
+    first, second, last = out.splitlines()[2:5]
+    assert (first.split(), second.split()) == (["t", "3", "5", "ok"], ["u", "2", "2", "ok"])
+    assert last.split()[:3] == ["bad", "NULL", "NULL"]
+    assert "cannot be read: table 'bad'" in last
 
 
 def test_a_missing_folder(call, tmp_path):
@@ -356,13 +380,12 @@ def test_a_forced_gpu_where_there_is_none(call, without_gpu, tpch_folder):
 
 
 def test_an_address_where_no_scheduler_is(call, tpch_folder, monkeypatch):
-    monkeypatch.setenv("HYBRIDQ_CONNECT_TIMEOUT", "2")
+    monkeypatch.setenv("HYBRIDQ_CONNECT_TIMEOUT", "60")
     start = time.perf_counter()
     code, _, err = call("run", "tpch/q06", "--data", tpch_folder, "--cluster", "tcp://127.0.0.1:9")
     assert code == 1
-    assert err.startswith("error: ")
-    assert "tcp://127.0.0.1:9" in err.splitlines()[0]
-    assert time.perf_counter() - start < 7
+    assert err == "error: no scheduler answered at tcp://127.0.0.1:9: nothing listens there (connection refused)\n"
+    assert time.perf_counter() - start < 30
 
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.0 400 Bad request syntax\r\n\r\n"], ids=["silence", "HTTP"])
@@ -405,11 +428,10 @@ def test_the_address_of_a_worker(call, tpch_folder, one_worker):
         ("select i, count(*) from u group by i", "list"),
     ],
 )
-def test_a_wrong_query_starts_no_cluster(call, folder, monkeypatch, tmp_path, sql, word):
+def test_a_wrong_query_starts_no_cluster(no_cluster, call, monkeypatch, tmp_path, sql, word):
     pq.write_table(pa.table({"k": [1]}), tmp_path / "t.parquet")
     pq.write_table(pa.table({"i": [[1]]}), tmp_path / "u.parquet")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(sql.encode())))
-    monkeypatch.setattr("hybridq.deploy.start", lambda *_: pytest.fail("a cluster was started"))
     code, out, err = call("run", "-", "--data", tmp_path)
     assert (code, out) == (2, "")
     (line,) = err.splitlines()
@@ -417,8 +439,7 @@ def test_a_wrong_query_starts_no_cluster(call, folder, monkeypatch, tmp_path, sq
     assert word in line
 
 
-def test_files_that_cannot_be_written_start_no_cluster(call, folder, monkeypatch, tmp_path):
-    monkeypatch.setattr("hybridq.deploy.start", lambda *_: pytest.fail("a cluster was started"))
+def test_files_that_cannot_be_written_start_no_cluster(no_cluster, call, folder, tmp_path):
     long_name = tmp_path / ("x" * 300)
     for options, words in (
         (("-o", tmp_path), "it is a folder"),

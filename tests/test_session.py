@@ -177,8 +177,8 @@ def test_unknown_mode_and_option(session):
         hq.connect(window_size=3)
 
 
-def test_a_closed_session(data):
-    session = hq.connect({"workers": [CPU]})
+def test_a_closed_session(data, without_gpu):
+    session = hq.connect(without_gpu.address)
     session.register_folder(data)
     query = session.sql(TOTAL)
     with pytest.raises(DeviceUnavailable, match="mode=gpu needs what the cluster does not have: no GPU worker"):
@@ -187,8 +187,20 @@ def test_a_closed_session(data):
         query.explain(mode="cop")
     session.close()
     session.close()
-    with pytest.raises(ExecutionError, match="closed"):
-        query.collect()
+    for use in (
+        query.collect,
+        query.explain,
+        lambda: session.sql(TOTAL),
+        lambda: session.substrait(b""),
+        lambda: session.query(hq.scan("lineitem")),
+        lambda: session.register("t", pa.table({"x": [1]})),
+        lambda: session.register_folder(data),
+        lambda: session.cache("lineitem"),
+        session.devices,
+        session.calibrate,
+    ):
+        with pytest.raises(ExecutionError, match="the session is closed"):
+            use()
 
 
 @pytest.mark.parametrize("address", ["tcp://foo", "tls://foo:", "tcp://[::1]"])
@@ -199,9 +211,9 @@ def test_an_address_without_a_port_is_refused_at_once(address):
 
 def test_unreachable_address():
     start = time.monotonic()
-    with pytest.raises(ClusterUnreachable, match=r"no scheduler answered at tcp://127\.0\.0\.1:9 .* refused"):
-        hq.connect("tcp://127.0.0.1:9", connect_timeout=3.0)
-    assert time.monotonic() - start < 10
+    with pytest.raises(ClusterUnreachable, match=r"no scheduler answered at tcp://127\.0\.0\.1:9: .* refused"):
+        hq.connect("tcp://127.0.0.1:9", connect_timeout=60.0)
+    assert time.monotonic() - start < 30
 
 
 def test_workers_without_resources_are_not_used():

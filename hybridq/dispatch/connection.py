@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import time
 import uuid
 from collections.abc import Mapping
@@ -25,6 +26,9 @@ logger = logging.getLogger(__name__)
 
 CLOSE_SECONDS = 2.0
 """Seconds that disconnecting may take."""
+
+REFUSED_SECONDS = 1.0
+"""Seconds for which an address where nothing listens is tried again: a scheduler may be starting just now."""
 
 MEASURE_TIMEOUT = 300.0
 """Seconds after which measuring a worker is given up."""
@@ -228,19 +232,28 @@ def check_scheduler(address: str, timeout: float, security: TlsFiles | None) -> 
                 lambda: asyncio.run(asyncio.wait_for(_kind_of(address, timeout, security), timeout))
             ).result()
         except Exception as error:
+            if (nobody := _nobody_there(error)) is not None:
+                raise ClusterUnreachable(f"no scheduler answered at {address}: {nobody}") from error
             detail = _why(error)
             raise ClusterUnreachable(f"no scheduler answered at {address} within {timeout:g} s: {detail}") from error
     if kind != "Scheduler":
         raise ClusterUnreachable(f"at {address} is no Dask scheduler, but a {kind.lower()}")
 
 
-def _why(error: BaseException) -> str:
-    """Say in one line why a connection did not come about."""
+def _nobody_there(error: BaseException) -> str | None:
+    """Say why there is nobody to wait for; ``None`` where it is something else that failed."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ConnectionRefusedError):
             return "nothing listens there (connection refused)"
+        if isinstance(cause, socket.gaierror):
+            return f"the name of the host is not known ({cause.strerror})"
         cause = cause.__cause__ or cause.__context__
+    return None
+
+
+def _why(error: BaseException) -> str:
+    """Say in one line why a connection did not come about."""
     text = " ".join(str(error).split())
     # What another protocol sends is taken for the length of a message, which may be any.
     other = not text or "handshake" in text or isinstance(error, MemoryError)
@@ -254,8 +267,16 @@ async def _kind_of(address: str, timeout: float, files: TlsFiles | None) -> str:
 
     make_security, open_connection, ask = (cast("Any", part) for part in (distributed.Security, connect, send_recv))
     security = make_security() if files is None else dask_security(files)
+    arguments = security.get_connection_args("client")
     # It tries again and again, and says why it did not succeed: it has to end before what waits for it.
-    comm = await open_connection(address, timeout=0.75 * timeout, **security.get_connection_args("client"))
+    begin, limit = time.monotonic(), 0.75 * timeout
+    try:
+        comm = await open_connection(address, timeout=min(REFUSED_SECONDS, limit), **arguments)
+    except OSError as error:
+        left = limit - (time.monotonic() - begin)
+        if left <= 0 or _nobody_there(error) is not None:
+            raise
+        comm = await open_connection(address, timeout=left, **arguments)
     try:
         identity = await ask(comm, op="identity")
     finally:

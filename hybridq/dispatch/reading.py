@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
+from hybridq.engines.footer_check import trust
 from hybridq.errors import DataError
 from hybridq.storage import FileStamp, check_unchanged
 
@@ -53,6 +54,9 @@ def read_unchanged(read: Callable[[], Read], stamps: Sequence[FileStamp]) -> tup
 
 def _read_once(read: Callable[[], Read], stamps: Sequence[FileStamp]) -> Read:
     _check(stamps)
+    for stamp in stamps:
+        if stamp.footer:
+            trust(stamp.path, stamp.footer)
     try:
         result = read()
     except Exception:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from hybridq.engines import thrift
+from hybridq.engines.footer_check import read_footer
 from hybridq.storage import FileStamp, stamp
 
 MAGIC = b"PAR1"
@@ -103,12 +104,12 @@ class FileFooter:
     Raises
     ------
     OSError, ValueError
-        It is missing, or no Parquet file (pyarrow's errors are of these types).
+        It is missing, no Parquet file, or its footer contradicts itself (pyarrow's errors are of these types).
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.metadata: pq.FileMetaData = pq.read_metadata(path)
+        self.metadata: pq.FileMetaData = read_footer(path).metadata
         self._groups: dict[tuple[int, tuple[str, ...]], bytes] = {}
         self._column_bytes: dict[str, tuple[int, ...]] = {}
 

@@ -15,6 +15,7 @@ from hybridq.engines.column import Bounds, Column, from_arrow, to_arrow
 from hybridq.engines.compiled import KERNELS
 from hybridq.engines.constants import column_bounds
 from hybridq.engines.footer import footer_at
+from hybridq.engines.footer_check import read_footer
 from hybridq.engines.frame import CpuFrame
 from hybridq.engines.pages import short_dictionaries
 from hybridq.engines.protocol import ReadColumn, ReadRequest
@@ -31,8 +32,7 @@ def _metadata(seen: FileStamp) -> pq.FileMetaData:
 
 @lru_cache(maxsize=4096)
 def _remote_metadata(seen: FileStamp) -> pq.FileMetaData:
-    with open_source(seen.path) as source:
-        return pq.read_metadata(source)
+    return read_footer(seen.path).metadata
 
 
 @contextmanager

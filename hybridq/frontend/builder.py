@@ -223,7 +223,8 @@ class _Scanned(Frame):
 
     def _bind(self, binder: Binder) -> Bound:
         if self.table not in binder.tables:
-            raise UnknownTable(f"there is no table {self.table}{nearest(self.table, list(binder.tables))}")
+            hint = nearest(self.table, list(binder.tables))
+            raise UnknownTable(f"there is no table {self.table}{hint}", self.table)
         binder.scans[self.table] += 1
         number = binder.scans[self.table]
         prefix = self.table if number == 1 else f"{self.table}#{number}"

@@ -162,7 +162,8 @@ def _syntax(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> Hy
 
 def _unknown_table(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:
     name = re.sub(r"^datafusion\.(?:public\.)?", "", match["name"])
-    return UnknownTable(f"there is no table {name}{_where(name, text)}{_quoted(nearest(name, list(tables)), tables)}")
+    hint = _quoted(nearest(name, list(tables)), tables)
+    return UnknownTable(f"there is no table {name}{_where(name, text)}{hint}", name)
 
 
 def _in_quotes(found: re.Match[str]) -> str:

@@ -78,7 +78,8 @@ def find_table(parts: Sequence[str], tables: Mapping[str, Schema]) -> str:
     folded = [name for name in tables if name.casefold() == parts[-1].casefold()]
     if len(folded) == 1:
         return folded[0]
-    raise UnknownTable(f"there is no table {'.'.join(parts)}{nearest(parts[-1], list(tables))}")
+    message = f"there is no table {'.'.join(parts)}{nearest(parts[-1], list(tables))}"
+    raise UnknownTable(message, parts[-1])
 
 
 def read_table(body: Any, tables: Mapping[str, Schema], scans: Counter[str], expressions: ExpressionTranslator) -> Read:

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from hybridq.engines import thrift
-from hybridq.engines.footer_check import check, read_metadata
+from hybridq.engines import footer_check, thrift
+from hybridq.engines.footer import FileFooter
+from hybridq.engines.footer_check import check, read_footer
 
 TABLE = pa.table(
     {
@@ -63,8 +64,8 @@ def footer_of(path):
 @pytest.mark.parametrize("options", [{}, {"version": "1.0"}, {"compression": "zstd", "write_statistics": False}])
 def test_files_that_are_whole_are_taken(tmp_path, options):
     pq.write_table(TABLE, tmp_path / "t.parquet", row_group_size=2, **options)
-    found = read_metadata(str(tmp_path / "t.parquet"))
-    assert found.equals(pq.read_metadata(tmp_path / "t.parquet"))
+    found = read_footer(str(tmp_path / "t.parquet"))
+    assert found.metadata.equals(pq.read_metadata(tmp_path / "t.parquet"))
 
 
 def test_no_changed_byte_ends_the_process(tmp_path):
@@ -127,6 +128,25 @@ def test_what_is_said_of_it(tmp_path, path, value, said):
     check(footer)
     with pytest.raises(pa.ArrowInvalid, match=said):
         check(changed(footer, path, value))
+
+
+def test_workers_check_what_the_planner_has_not(tmp_path, monkeypatch):
+    path = tmp_path / "t.parquet"
+    pq.write_table(TABLE.select(["i", "s", "d"]), path)
+    content = path.read_bytes()
+    digest = read_footer(str(path)).digest
+    checked = []
+    monkeypatch.setattr(footer_check, "check", lambda footer: checked.append(footer) or check(footer))
+    FileFooter(str(path))
+    assert len(checked) == 1
+    footer_check.trust(str(path), digest)
+    FileFooter(str(path))
+    assert len(checked) == 1
+    footer = footer_of(path)
+    hostile = changed(footer, (*CHUNK, 1), thrift.write_integer(6))
+    path.write_bytes(content[: -8 - len(footer)] + hostile + len(hostile).to_bytes(4, "little") + b"PAR1")
+    with pytest.raises(pa.ArrowInvalid, match="column 0 of row group 0 is of physical type 6"):
+        FileFooter(str(path))
 
 
 @pytest.mark.parametrize(
