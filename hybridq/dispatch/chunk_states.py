@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from hybridq.physical.chunks import Chunk
+from hybridq.placement.cost import PullPolicy
 from hybridq.topology import Kind
+
+LOOK_SECONDS = 50e-6
+"""For each chunk that is out, the age at which an estimate of how far they are is made anew: to make it takes a
+twentieth of that."""
 
 
 @dataclass(slots=True)
@@ -30,6 +36,8 @@ class ChunkState:
         Of its task among those of the stage.
     ahead : str
         Key of the task that reads ahead for it, if there is one.
+    left : int
+        Source rows that are not done yet, as last estimated.
     """
 
     chunk: Chunk
@@ -40,6 +48,70 @@ class ChunkState:
     began: float = 0.0
     serial: int = 0
     ahead: str = ""
+    left: int = 0
+
+
+class ChunksOut(dict[str, ChunkState]):
+    """A stage's chunks that are out, by their tasks' keys.
+
+    How many there are of each kind of device, and how many rows of them are left, is asked for each that is handed
+    out, and on a large cluster thousands are out: neither may take a look at all of them each time.
+
+    Attributes
+    ----------
+    count : dict of kind to int
+        Chunks of each kind.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count: dict[Kind, int] = {}
+        self._left: dict[Kind, int] = {}
+        self._looked = 0.0
+
+    def rows_left(self, policy: PullPolicy) -> dict[Kind, int]:
+        """Return the source rows that are not done yet, by kind of device.
+
+        Each slot of a kind works on one chunk, the oldest ones first; the others are queued. What running chunks have
+        done meanwhile is estimated anew once the last estimate is ``LOOK_SECONDS`` old for each of them.
+        """
+        now = time.perf_counter()
+        if now - self._looked >= LOOK_SECONDS * len(self):
+            self._looked, self._left = now, {}
+            busy: dict[Kind, int] = {}
+            for state in self.values():
+                busy[state.kind] = busy.get(state.kind, 0) + 1
+                state.left = source_rows(state.chunk)
+                if busy[state.kind] <= policy.working(state.kind):
+                    state.began = state.began or now
+                    state.left = policy.rows_left(state.kind, state.left, now - state.began)
+                self._left[state.kind] = self._left.get(state.kind, 0) + state.left
+        return {kind: rows for kind, rows in self._left.items() if self.count.get(kind)}
+
+    def __setitem__(self, key: str, state: ChunkState) -> None:
+        super().__setitem__(key, state)
+        state.left = source_rows(state.chunk)
+        self.count[state.kind] = self.count.get(state.kind, 0) + 1
+        self._left[state.kind] = self._left.get(state.kind, 0) + state.left
+
+    def __delitem__(self, key: str) -> None:
+        state = self[key]
+        super().__delitem__(key)
+        self.count[state.kind] -= 1
+        self._left[state.kind] -= state.left
+
+    def pop(self, key: str, default: Any = None) -> Any:
+        """Take a chunk out; return it, or ``default`` if it is not there."""
+        state = self.get(key)
+        if state is None:
+            return default
+        del self[key]
+        return state
+
+    def clear(self) -> None:
+        """Take all out."""
+        super().clear()
+        self.count, self._left = {}, {}
 
 
 @dataclass(slots=True)

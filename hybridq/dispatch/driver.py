@@ -188,11 +188,11 @@ class Driver(Delivering):
         """
         if any(run.takes_more("gpu") for run in self._runs.values()):
             return  # what they begin to read between two chunks would hold up the second
-        spare = sum(device.threads for device in self._devices if device.kind == "gpu") - 1
         for run in self._runs.values():
             before = [self._runs[number] for number in run.stage.dependencies]
             if not run.may_read_ahead or any(each.status == "waiting" and not each.ahead for each in before):
                 continue
+            spare = sum(device.threads for device in self._devices if device.kind == "gpu") - 1
             fitting = partial(self._fitting, run, "gpu")
             while self._being_read() < spare and (item := run.take_ahead(self._catalog, self._config, fitting)):
                 self._reading.add(item.ahead)
@@ -248,7 +248,7 @@ class Driver(Delivering):
             for kind in kinds:
                 if self._in_flight(kind) >= run.policy.window(kind, self._config.window):
                     continue
-                rows = run.policy.rows_for(kind, run.untaken_rows, run.rows_in_flight())
+                rows = run.policy.rows_for(kind, run.untaken_rows, run.running.rows_left(run.policy))
                 fitting = 0 if rows is None else self._fitting(run, kind, int(rows * run.breadth))
                 chunk = None if rows is None else run.source.take(fitting, largest=kind == "gpu")
                 if chunk is not None:
@@ -263,7 +263,7 @@ class Driver(Delivering):
             most = range_bytes(self._devices)
             rows = rows if most is None else min(rows, max(int(most / run.bytes_per_row), 1))
         factor = run.footprint.factor if kind == "gpu" else factor_of(run.stage)
-        fitting = rows_that_fit(self._devices, run.bytes_per_row, kind, factor)
+        fitting = rows_that_fit(self._tightest, run.bytes_per_row, kind, factor)
         return rows if fitting is None else min(rows, fitting)
 
     def _submit(self, run: StageRun, chunk: Chunk, kind: Kind, ahead: str = "") -> None:
@@ -307,7 +307,7 @@ class Driver(Delivering):
         return tuple(found)
 
     def _in_flight(self, kind: Kind) -> int:
-        return sum(state.kind == kind for run in self._runs.values() for state in run.running.values())
+        return sum(run.running.count.get(kind, 0) for run in self._runs.values())
 
     def _fetch(self, stage: int) -> pa.Table:
         """Return a stage's output: what came with its task's report, or what has to be asked for."""

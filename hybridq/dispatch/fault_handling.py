@@ -12,7 +12,7 @@ from typing import Any
 from hybridq.dispatch.chunk_states import ChunkState, Part, Waiting, source_rows
 from hybridq.dispatch.devices import slots
 from hybridq.dispatch.executor import Failed
-from hybridq.dispatch.memory import GIVE_UP_AFTER, remedy
+from hybridq.dispatch.memory import GIVE_UP_AFTER, remedy, tightest
 from hybridq.dispatch.query_run import QueryRun
 from hybridq.dispatch.recovery import lost_output, lost_parts, to_restart
 from hybridq.dispatch.stage_run import StageRun
@@ -210,6 +210,7 @@ class FaultHandling(QueryRun):
         there = {device.address for device in devices}
         gone = [device for device in self._devices if device.address not in there]
         self._devices = devices
+        self._tightest = tightest(devices)
         self._gpu_deaths += sum(device.kind == "gpu" for device in gone)
         self._gpus_seen |= {device.worker for device in devices if device.kind == "gpu"}
         available = slots(devices)

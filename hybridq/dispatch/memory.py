@@ -238,6 +238,27 @@ def check_build(account: DeviceAccount | None, table: Rows) -> None:
         )
 
 
+def tightest(devices: Iterable[Device]) -> list[Device]:
+    """Return of each kind the device that has the least memory for a chunk, of those with a known limit.
+
+    That is what ``rows_that_fit`` looks for, which is asked for each chunk, and there may be a thousand devices.
+    """
+    found: dict[Kind, Device] = {}
+    for device in devices:
+        share = memory_for_a_chunk(device)
+        known = found.get(device.kind)
+        if share and (known is None or share < memory_for_a_chunk(known)):
+            found[device.kind] = device
+    return list(found.values())
+
+
+def memory_for_a_chunk(device: Device) -> float:
+    """Return the bytes that each of the chunks that a device works on may take; 0: no limit is known."""
+    if device.kind == "gpu":
+        return (device.device_memory or 0) / min(device.threads, DEVICE_CHUNKS)
+    return int(device.memory * CHUNK_SHARE) / device.threads
+
+
 def rows_that_fit(
     devices: Iterable[Device], bytes_per_row: float, kind: Kind = "gpu", factor: float = FOOTPRINT_FACTOR
 ) -> int | None:
@@ -246,12 +267,7 @@ def rows_that_fit(
     ``None`` where no limit is known. A CPU worker's device is its own main memory. ``factor`` is that of
     the stage (``factor_of``).
     """
-    limits = []
-    for device in devices:
-        limit = device.device_memory if kind == "gpu" else int(device.memory * CHUNK_SHARE)
-        if device.kind == kind and limit:
-            sharing = min(device.threads, DEVICE_CHUNKS) if kind == "gpu" else device.threads
-            limits.append(limit / sharing)
+    limits = [share for device in devices if device.kind == kind and (share := memory_for_a_chunk(device))]
     if not limits or bytes_per_row <= 0:
         return None
     return max(int(min(limits) * DEVICE_SHARE / (bytes_per_row * factor)), 1)

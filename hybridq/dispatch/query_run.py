@@ -83,6 +83,7 @@ class QueryRun:
         self._finished: dict[str, float] = {}
         self._reading: set[str] = set()
         self._devices: list[Device] = []
+        self._tightest: list[Device] = []
         self._gpu_deaths = 0
         self._gpus_seen: set[str] = set()
         self._stalls = StallWatch(config.stall_timeout)

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from hybridq.catalog import Catalog
 from hybridq.config import Config
-from hybridq.dispatch.chunk_states import ChunkState, Merging, Part, Waiting, source_rows
+from hybridq.dispatch.chunk_states import ChunksOut, ChunkState, Merging, Part, Waiting, source_rows
 from hybridq.dispatch.footprint import Footprint
 from hybridq.dispatch.memory import factor_of
 from hybridq.dispatch.pieces import PROBING, PieceList, entry_name
@@ -84,7 +84,7 @@ class StageRun:
     source: SingleSource | BranchedSource | None = None
     blob: bytes = b""
     started: float = 0.0
-    running: dict[str, ChunkState] = field(default_factory=dict)
+    running: ChunksOut = field(default_factory=ChunksOut)
     waiting: list[Waiting] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
     merging: dict[str, Merging] = field(default_factory=dict)
@@ -202,24 +202,7 @@ class StageRun:
         """Tell whether a kind of device would take another chunk, now or when it is done with what it has."""
         if self.status != "running" or self.exhausted or kind not in self.policy.active:
             return False
-        return self.policy.rows_for(kind, self.untaken_rows, self.rows_in_flight()) is not None
-
-    def rows_in_flight(self) -> dict[Kind, int]:
-        """Return the source rows that are being worked on, by kind of device: of each chunk those that are left.
-
-        Each slot of a kind works on one chunk, the oldest ones first; the others are queued.
-        """
-        now = time.perf_counter()
-        found: dict[Kind, int] = {}
-        busy: dict[Kind, int] = {}
-        for state in self.running.values():
-            rows = source_rows(state.chunk)
-            busy[state.kind] = busy.get(state.kind, 0) + 1
-            if busy[state.kind] <= self.policy.working(state.kind):
-                state.began = state.began or now
-                rows = self.policy.rows_left(state.kind, rows, now - state.began)
-            found[state.kind] = found.get(state.kind, 0) + rows
-        return found
+        return self.policy.rows_for(kind, self.untaken_rows, self.running.rows_left(self.policy)) is not None
 
     def register(self, chunk: Chunk, kind: Kind) -> ChunkState:
         """Note that a chunk is handed out, under a key that was never used before."""
@@ -310,7 +293,7 @@ class StageRun:
         self.policy.observe(state.kind, rows, event["seconds"]["total"])
         self.report.cost_ratio = self.policy.cost_ratio
         if self.report.predicted_s is None and not self.exhausted:
-            left = self.policy.seconds_left(self.untaken_rows, self.rows_in_flight())
+            left = self.policy.seconds_left(self.untaken_rows, self.running.rows_left(self.policy))
             if left is not None:
                 self.report.predicted_s = time.perf_counter() - self.started + left
 

@@ -69,7 +69,7 @@ CLAUSES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 NEAR = 8
 """Characters between a clause and the place at which the parser stumbles over it."""
 
-_QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/", re.DOTALL)
+_QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 
 
 def function_hint(name: str) -> str:

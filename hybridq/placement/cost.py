@@ -92,6 +92,7 @@ class Rate:
         self._first: tuple[int, float] | None = None
         self._recent: deque[tuple[int, float]] = deque(maxlen=RECENT_CHUNKS)
         self._surprises = 0
+        self._rate: float | None = None
         self.largest = 0
 
     @property
@@ -108,6 +109,11 @@ class Rate:
         ValueError
             No chunk has finished.
         """
+        if self._rate is None:
+            self._rate = self._estimate()
+        return self._rate
+
+    def _estimate(self) -> float:
         if not self._recent and self._before is not None:
             return max(self._before, 1e-15)
         if self._first is None:
@@ -132,6 +138,10 @@ class Rate:
 
     def observe(self, rows: int, seconds: float) -> None:
         """Add a finished chunk."""
+        self._add(rows, seconds)
+        self._rate = None
+
+    def _add(self, rows: int, seconds: float) -> None:
         self.largest = max(self.largest, rows)
         if self._first is None:
             self._first = (rows, seconds)
