@@ -43,6 +43,7 @@ from hybridq.physical.pipeline import (
     Step,
     TableSource,
     TopKSink,
+    UnnestStep,
     WindowStep,
 )
 from hybridq.placement.cost import GPU_MERGE_ROWS
@@ -266,18 +267,19 @@ def _steps(
     engine: Engine, steps: Sequence[Step], frame: Frame, builds: Mapping[int, BuildSide], clock: Clock
 ) -> Iterator[Frame]:
     for position, step in enumerate(steps):
-        if not isinstance(step, ProbeStep):
+        if not isinstance(step, ProbeStep | UnnestStep):
             with clock.section("compute"):
                 frame = _step(engine, step, frame, builds)
             continue
-        with clock.section("probe"):
-            pieces = _pieces(engine, step, frame, builds[step.build])
+        section = "probe" if isinstance(step, ProbeStep) else "compute"
+        with clock.section(section):
+            pieces = _pieces(engine, step, frame, builds)
             if pieces == 1:
                 frame = _step(engine, step, frame, builds)
                 continue
         rows = frame.rows
         for piece in range(pieces):
-            with clock.section("probe"):
+            with clock.section(section):
                 start, stop = rows * piece // pieces, rows * (piece + 1) // pieces
                 part = _step(engine, step, engine.slice(frame, start, stop - start), builds)
             yield from _steps(engine, steps[position + 1 :], part, builds, clock)
@@ -285,8 +287,12 @@ def _steps(
     yield frame
 
 
-def _pieces(engine: Engine, step: ProbeStep, frame: Frame, build: BuildSide) -> int:
-    """Return into how many pieces a frame has to be cut so that a join's result fits."""
+def _pieces(engine: Engine, step: ProbeStep | UnnestStep, frame: Frame, builds: Mapping[int, BuildSide]) -> int:
+    """Return into how many pieces a frame has to be cut so that the result of a join, or of unnesting, fits."""
+    if isinstance(step, UnnestStep):
+        elements: int = _operator(engine, "count_elements")(frame, [source for source, _ in step.lists])
+        return min(max(-(-elements // step.most_rows), 1), max(frame.rows, 1))
+    build = builds[step.build]
     forms_pairs = step.kind in ("inner", "left") or step.residual is not None
     if not forms_pairs or frame.rows * build.most_matches <= step.most_pairs:
         return 1
@@ -338,18 +344,24 @@ def _step(engine: Engine, step: Step, frame: Frame, builds: Mapping[int, BuildSi
 
         return merge_groups(engine, step.merge, frame)
     if isinstance(step, WindowStep):
-        return _windowed(engine, frame, step)
+        windowed: Frame = _operator(engine, "window")(frame, step.calls)
+        return windowed
+    if isinstance(step, UnnestStep):
+        arguments = step.lists, step.kind, step.ordinality, step.condition, step.output
+        unnested: Frame = _operator(engine, "unnest")(frame, *arguments)
+        return unnested
     if step.kind == "full":
         raise TypeError("a full join cannot be probed chunk by chunk")
     build = builds[step.build]
     return engine.probe(frame, build, step.kind, step.keys, step.residual, step.output, step.null_aware, step.mark)
 
 
-def _windowed(engine: Engine, frame: Frame, step: WindowStep) -> Frame:
-    compute: Callable[[Frame, Sequence[Any]], Frame] | None = getattr(engine, "window", None)
-    if compute is None:
-        raise TypeError(f"the {engine.name} engine has no window functions")
-    return compute(frame, step.calls)
+def _operator(engine: Engine, name: str) -> Callable[..., Any]:
+    """Return an operator that not every engine has."""
+    found: Callable[..., Any] | None = getattr(engine, name, None)
+    if found is None:
+        raise TypeError(f"the {engine.name} engine has no {name}")
+    return found
 
 
 def _reduced(engine: Engine, sink: Sink, frame: Frame) -> Frame:

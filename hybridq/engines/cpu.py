@@ -17,9 +17,10 @@ from hybridq.engines.frame import CpuFrame
 from hybridq.engines.joining import CpuBuildSide, count_matches, probe_frame
 from hybridq.engines.ordering import sort_indices, top_indices
 from hybridq.engines.output import to_table
-from hybridq.engines.protocol import BuildSide, Frame, ProbeKind, ReadRequest
+from hybridq.engines.protocol import BuildSide, Frame, ProbeKind, ReadRequest, UnnestKind
 from hybridq.engines.read import read_frame
 from hybridq.engines.selecting import select
+from hybridq.engines.unnesting import count_elements, unnest_frame
 from hybridq.engines.windows import window_frame
 from hybridq.plan.expressions import AggregateCall, Expression, NamedExpression, SortKey
 from hybridq.plan.expressions import Column as ColumnReference
@@ -126,6 +127,38 @@ class CpuEngine:
             An aggregate without a fast way over frames would have to look at too many rows.
         """
         return window_frame(own(frame).compact(), calls)
+
+    def count_elements(self, frame: Frame, lists: Sequence[str]) -> int:
+        """Count the rows that ``unnest`` would make of these columns, before any condition."""
+        return count_elements(own(frame), lists)
+
+    def unnest(
+        self,
+        frame: Frame,
+        lists: Sequence[tuple[str, str]],
+        kind: UnnestKind,
+        ordinality: str | None,
+        condition: Expression | None,
+        output: Sequence[str],
+    ) -> Frame:
+        """Return the rows once for every element of their lists.
+
+        Parameters
+        ----------
+        frame : Frame
+        lists : sequence of (list column, element column)
+            Lists that are gone through side by side; the shorter ones are filled up with NULL.
+        kind : str
+            ``inner``, ``left`` (a row without elements stays, with NULL), ``semi`` or ``anti`` (rows with, or without,
+            elements).
+        ordinality : str or None
+            Name of a column (int64) for the place of each element, from 1 on.
+        condition : Expression or None
+            Over the frame's columns and the new ones: elements for which it is not true do not count.
+        output : sequence of str
+            The result's columns.
+        """
+        return unnest_frame(own(frame), lists, kind, ordinality, condition, output)
 
 
 def own(frame: Frame) -> CpuFrame:

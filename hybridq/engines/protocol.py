@@ -20,6 +20,7 @@ from hybridq.plan.expressions import AggregateCall, Expression, NamedExpression,
 from hybridq.types import Schema
 
 ProbeKind = Literal["inner", "left", "semi", "anti", "mark"]
+UnnestKind = Literal["inner", "left", "semi", "anti"]
 
 
 class Frame(Protocol):

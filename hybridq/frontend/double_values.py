@@ -28,11 +28,13 @@ from hybridq.plan.expressions import (
     Literal,
     NamedExpression,
     SortKey,
+    substitute,
     transform,
 )
 from hybridq.plan.functions import ARITHMETIC, COMPARISONS, GROUPS, result_type
 from hybridq.plan.nodes import Aggregate, Filter, Join, Node, Plan, Project, Sort, TopK, Union, Window
 from hybridq.plan.rules.helpers import is_safe_cast
+from hybridq.plan.unnesting import Unnest
 from hybridq.plan.windows import WindowCall
 from hybridq.types import is_decimal, is_floating, is_integer
 
@@ -290,6 +292,8 @@ def _rewritten(node: Node, own: Digits) -> tuple[Node, Stands]:
         calls = tuple(_of_aggregate(call, changes) for call in node.aggregates)
         stands |= _retyped(node.aggregates, calls)
         return replace(node, groups=groups, aggregates=calls), stands
+    if isinstance(node, Unnest):
+        return _of_unnest(node, changes, below)
     if isinstance(node, Window):
         windows = tuple(_of_window(call, changes, own) for call in node.calls)
         return replace(node, calls=windows), below | _retyped(node.calls, windows)
@@ -327,6 +331,19 @@ def _of_join(node: Join, change: Change, own: Digits) -> Join:
         left[position], right[position] = map(_plain, sides)
     residual = None if node.residual is None else _plain(change(node.residual))
     return replace(node, left_keys=tuple(left), right_keys=tuple(right), residual=residual)
+
+
+def _of_unnest(node: Unnest, change: Change, below: Stands) -> tuple[Node, Stands]:
+    lists, retyped = _named(node.lists, change)
+    stands = below | {name: old.value_type for name, old in retyped.items()}
+    changed = replace(node, lists=lists)
+    if node.condition is not None:
+        types = {item.name: item.type for item in changed.elements}
+        made = {
+            name: StandIn(old.value_type, Column(types[name], name)) for name, old in retyped.items() if name in types
+        }
+        changed = replace(changed, condition=_plain(change(substitute(node.condition, made))))
+    return changed, stands
 
 
 def _of_aggregate(call: AggregateCall, change: Change) -> AggregateCall:

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -14,6 +15,7 @@ from hybridq.errors import HybridqError, Unsupported
 from hybridq.frontend.double_values import compute_as_floating, own_decimals
 from hybridq.frontend.sql_aggregates import check_aggregates
 from hybridq.frontend.sql_casts import with_casts_told_apart, with_microseconds, without_marks
+from hybridq.frontend.sql_chains import with_short_chains
 from hybridq.frontend.sql_errors import refuse_other_statements, refuse_time_zones, translated
 from hybridq.frontend.sql_guards import (
     fails_below_joins,
@@ -22,14 +24,21 @@ from hybridq.frontend.sql_guards import (
 )
 from hybridq.frontend.sql_joins import join_notes
 from hybridq.frontend.sql_numbers import with_doubles, with_numbers
+from hybridq.frontend.sql_synonyms import with_synonyms
 from hybridq.frontend.sql_text import has_multisets
+from hybridq.frontend.sql_unnest import UnnestText, without_unnest
 from hybridq.frontend.substrait import plan_substrait
 from hybridq.frontend.substrait_reads import is_supported
 from hybridq.frontend.substrait_subqueries import JoinNote
+from hybridq.frontend.unnesting import UnnestNames, with_unnests
 from hybridq.frontend.window_details import WindowDetail, has_groups, is_filtered, restored, window_details
 from hybridq.frontend.window_text import with_rows_for_groups, with_windows_spelled_out, without_filters
 from hybridq.plan.nodes import Plan
-from hybridq.types import Schema, is_decimal
+from hybridq.plan.unnesting import ORDINALITY_TYPE
+from hybridq.types import Field, Schema, is_decimal
+
+if TYPE_CHECKING:
+    import datafusion
 
 _SETTINGS = {
     # 0.06 + 0.01 is 0.07 only in decimals.
@@ -41,6 +50,10 @@ _SETTINGS = {
     # TIMESTAMPTZ has no zone otherwise.
     "datafusion.execution.time_zone": "UTC",
 }
+
+_NOTHING = "EmptyRelation: rows=0"
+_MAKE_NOTHING = ("eliminate_limit", "eliminate_filter", "eliminate_join", "propagate_empty_relation")
+"""DataFusion's rules that put an empty table in the place of what has no rows."""
 
 _DOUBLE_NAME = re.compile(r"duplicate unqualified field name|unique expression names")
 
@@ -80,7 +93,9 @@ def plan_sql(text: str, tables: Mapping[str, Schema]) -> Plan:
 def _plan(text: str, tables: Mapping[str, Schema], exported: _Exported) -> Plan:
     windows = None if exported.windows is None else iter(exported.windows)
     own = own_decimals(text)
-    plan = plan_substrait(exported.message, tables, iter(exported.joins), windows, has_multisets(text), own)
+    known = {**tables, **exported.unnests.schemas}
+    plan = plan_substrait(exported.message, known, iter(exported.joins), windows, has_multisets(text), own)
+    plan = with_unnests(plan, exported.unnests.names)
     return replace(compute_as_floating(plan, own), names=exported.names)
 
 
@@ -103,8 +118,8 @@ def export_substrait(text: str, tables: Mapping[str, Schema]) -> str:
     ------
     SqlError, UnknownTable, UnknownColumn, AmbiguousColumn, Unsupported
         As ``plan_sql`` does; also ``Unsupported`` for what Substrait cannot express: NOT IN, and EXISTS and IN under
-        OR, with a subquery; INTERSECT ALL and EXCEPT ALL; windows with DISTINCT, FILTER, IGNORE NULLS, GROUPS, or a
-        RANGE of an interval or a fraction.
+        OR, with a subquery; INTERSECT ALL and EXCEPT ALL; UNNEST; windows with DISTINCT, FILTER, IGNORE NULLS,
+        GROUPS, or a RANGE of an interval or a fraction.
     """
     from google.protobuf import json_format
     from substrait.proto import Plan as SubstraitPlan
@@ -117,6 +132,8 @@ def export_substrait(text: str, tables: Mapping[str, Schema]) -> str:
             "window functions with DISTINCT, FILTER, IGNORE NULLS, GROUPS, or a RANGE of an interval or a fraction "
             "cannot be written as Substrait"
         )
+    if exported.unnests.names:
+        raise Unsupported("UNNEST cannot be written as Substrait")
     if has_multisets(text):
         raise Unsupported("INTERSECT ALL and EXCEPT ALL cannot be written as Substrait by DataFusion")
     parsed = SubstraitPlan()
@@ -138,12 +155,15 @@ class _Exported:
     joins : list of JoinNote
     windows : list of tuple of WindowDetail, or None
         For each window node, parents first, what is to be known of its functions.
+    unnests : Unnests
+        The tables that stand for UNNEST.
     """
 
     message: bytes
     names: tuple[str, ...]
     joins: list[JoinNote]
     windows: list[tuple[WindowDetail, ...]] | None
+    unnests: Unnests
 
 
 def _substrait(text: str, tables: Mapping[str, Schema], push_filters: bool = True) -> _Exported:
@@ -169,16 +189,19 @@ def _substrait(text: str, tables: Mapping[str, Schema], push_filters: bool = Tru
         # DataFusion plans INTERSECT ALL and EXCEPT ALL as joins to which repeated rows do not matter, and may then make
         # an inner join below them a semi join, which has fewer.
         context.remove_optimizer_rule("eliminate_join")
-    written = with_windows_spelled_out(text)
-    text = with_doubles(with_microseconds(written))
+    written = with_synonyms(with_windows_spelled_out(text))
+    short = with_short_chains(written)
+    unnested = without_unnest(short)
     options = datafusion.SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
     try:
+        unnests = _registered(context, unnested, options)
+        text = with_doubles(with_microseconds(short if unnested is None else unnested.text))
         try:
             frame = context.sql_with_options(text, options)
             answer = tuple(frame.schema().names)
         except Exception as error:
             if not _DOUBLE_NAME.search(str(error)) or (apart := with_casts_told_apart(text)) == text:
-                if text != written:
+                if text != written and unnested is None:
                     context.sql_with_options(written, options)  # fails, too, and tells the place in the text as it is
                 raise
             try:
@@ -203,7 +226,7 @@ def _substrait(text: str, tables: Mapping[str, Schema], push_filters: bool = Tru
         notes = join_notes(before, logical.display_indent(), names)
         message = Producer.to_substrait_plan(logical, context).encode()
         check_aggregates(logical, message)
-        return _Exported(message, tuple(map(with_numbers, answer)), notes, windows)
+        return _Exported(message, tuple(map(with_numbers, answer)), notes, windows, unnests)
     except HybridqError:
         raise
     except Exception as error:  # DataFusion raises plain Exception for most failures
@@ -213,6 +236,54 @@ def _substrait(text: str, tables: Mapping[str, Schema], push_filters: bool = Tru
         if type(error).__name__ != "PanicException":
             raise
         raise Unsupported(f"DataFusion failed to plan the query: {str(error)[:200]}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Unnests:
+    """The tables that stand for UNNEST in a query.
+
+    Attributes
+    ----------
+    schemas : mapping of str to Schema
+    names : mapping of str to UnnestNames
+    """
+
+    schemas: Mapping[str, Schema]
+    names: Mapping[str, UnnestNames]
+
+
+def _registered(
+    context: datafusion.SessionContext, unnested: UnnestText | None, options: datafusion.SQLOptions
+) -> Unnests:
+    """Give DataFusion the tables and conditions that stand for UNNEST."""
+    import datafusion
+
+    if unnested is None:
+        return Unnests({}, {})
+    schemas: dict[str, Schema] = {}
+    names: dict[str, UnnestNames] = {}
+    probed = context.sql_with_options(with_doubles(with_microseconds(unnested.probe)), options)
+    types = unnested.list_types(probed.logical_plan().display_indent_schema())
+    for table in unnested.tables:
+        lists = types[table.number]
+        pairs = zip(table.columns, lists, strict=True)
+        elements = tuple(Field(name, data_type.value_type) for name, data_type in pairs)
+        if table.ordinality is not None:
+            elements += (Field(table.ordinality, ORDINALITY_TYPE),)
+        planned = pa.schema([pa.field(field.name, field.type) for field in elements])
+        context.register_record_batches(table.name, [[pa.RecordBatch.from_pylist([], schema=planned)]])
+        takes = [*lists, *planned.types]
+        # It only plans the call.
+        context.register_udf(
+            datafusion.udf(lambda *arrays: arrays[0], takes, pa.bool_(), "immutable", name=table.function)
+        )
+        schemas[table.name] = elements
+        names[table.name] = UnnestNames(len(lists), tuple(table.columns), table.ordinality)
+    # It joins by equal keys first, and so could join these tables with others than those that have the lists.
+    context.remove_optimizer_rule("eliminate_cross_join")
+    # It takes a list out of the condition that shows what is unnested.
+    context.remove_optimizer_rule("common_sub_expression_eliminate")
+    return Unnests(schemas, names)
 
 
 def _harmful_rules(displayed: str, before: str) -> list[str]:
@@ -228,6 +299,9 @@ def _harmful_rules(displayed: str, before: str) -> list[str]:
     if "__common_expr" in displayed and "struct(" in displayed:
         # Rows of values are compared one by one where they are made.
         found.append("common_sub_expression_eliminate")
+    if _NOTHING in displayed and _NOTHING not in before:
+        # What there is no row of keeps no type: ``double_values`` has nothing left to go by.
+        found += _MAKE_NOTHING
     return found
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from itertools import zip_longest
 
 from hybridq.errors import (
     AmbiguousColumn,
@@ -17,6 +16,7 @@ from hybridq.errors import (
     UnknownTable,
     Unsupported,
 )
+from hybridq.frontend.sql_chains import with_short_chains
 from hybridq.frontend.sql_hints import clause_hint, function_hint
 from hybridq.frontend.sql_text import LONGEST_CHAIN, Token, longest_chain, offset_of, place, tokens
 from hybridq.frontend.substrait_reads import nearest
@@ -87,16 +87,21 @@ def refuse_other_statements(text: str) -> frozenset[str]:
     first = next((token for token in found if token.value != "("), found[0])
     if first.kind == "word" and first.value in _STATEMENTS:
         raise _at(f"{_ONLY_QUERIES}, not {first.value.upper()}", text, first.offset)
-    for token, following in zip_longest(found, found[1:]):
+    of_unnest = False
+    opened: list[bool] = []  # for each open parenthesis, whether it is that of UNNEST
+    for before, token, following in zip([None, *found], found, [*found[1:], None], strict=False):
+        if token.kind == "sign" and token.value == "(":
+            opened.append(before is not None and before.kind == "word" and before.value == "unnest")
         if token.kind == "sign" and token.value == ";":
             raise _at("only one statement is run at a time", text, token.offset)
         if token.kind == "word":
             ignored = _IGNORED.get((token.value, None)) or (
                 _IGNORED.get((token.value, following.value)) if following else None
             )
-            if ignored is not None:
+            if ignored is not None and not of_unnest:
                 raise Unsupported(f"{ignored} is not supported{_where(token.value, text)}")
-    if longest_chain(found) > LONGEST_CHAIN:
+        of_unnest = bool(token.kind == "sign" and token.value == ")" and opened and opened.pop())
+    if longest_chain(list(tokens(with_short_chains(text)))) > LONGEST_CHAIN:
         raise Unsupported(
             f"an expression of more than {LONGEST_CHAIN} operators in a row is not supported: use IN for many values"
         )
@@ -271,6 +276,8 @@ def _plan_type(match: re.Match[str], text: str, tables: Mapping[str, Schema]) ->
 
 
 def _conversion(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:
+    if match["name"] == "OuterReferenceColumn":
+        return Unsupported("a subquery that refers to the query around it in this way is not supported: write a join")
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", match["name"]).upper()
     return Unsupported(f"{words}: not supported yet")
 

@@ -54,7 +54,6 @@ CLAUSES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
             "ORDER BY ALL is not supported: name the columns, or write ORDER BY 1, 2",
         ),
         (r"\bcollate\b", "COLLATE is not supported: strings are compared by code point"),
-        (r"\bunnest\s*\(", "UNNEST is not supported yet"),
         (r"\blateral\b", "this LATERAL subquery is not supported: try a join, and row_number() in place of LIMIT"),
         (r"//", "// is not supported: / of integers gives an integer"),
         (r"\*\*", "** is not supported: write power(a, b)"),

@@ -5,9 +5,11 @@ DataFusion reads both as decimals, or both as DOUBLE.
 
 from __future__ import annotations
 
+import math
 import re
 
-from hybridq.frontend.sql_text import tokens
+from hybridq.errors import NumericOverflow
+from hybridq.frontend.sql_text import place, tokens
 
 _APPROXIMATE = re.compile(r"(?:\d[\d_]*\.?\d*|\.\d+)[eE][+-]?\d+(?!\w)(?!\s+(?:preceding|following)\b)", re.IGNORECASE)
 """Offsets of frames are no expressions."""
@@ -17,6 +19,11 @@ _NAMED = re.compile(r'Utf8\("((?:\d[\d_]*\.?\d*|\.\d+)[eE][+-]?\d+) "\)')
 
 def with_doubles(text: str) -> str:
     """Return the text with numbers that have an exponent as casts of their digits, and a blank, to DOUBLE.
+
+    Raises
+    ------
+    NumericOverflow
+        A number is too large.
 
     >>> with_doubles("select 1e3, -2.5E-3 * x, .5e1, 0x1e5, 1.5, 'a 1e3' from t")
     "select cast('1e3 ' as double), -cast('2.5E-3 ' as double) * x, cast('.5e1 ' as double), 0x1e5, 1.5, 'a 1e3' from t"
@@ -29,6 +36,9 @@ def with_doubles(text: str) -> str:
             start = point if point == token.offset - 1 and point >= 0 else token.offset
             match = _APPROXIMATE.match(text, start)
             if match is not None and start >= end:
+                if math.isinf(float(match[0].replace("_", ""))):
+                    line, column = place(text, start)
+                    raise NumericOverflow(f"line {line}, column {column}: {match[0]} does not fit DOUBLE")
                 places.append((start, match.end()))
                 end = match.end()
         qualifies = token.offset > 0 and (text[token.offset - 1].isalnum() or text[token.offset - 1] in '_")`]')

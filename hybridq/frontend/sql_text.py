@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from hybridq.errors import Unsupported
@@ -100,6 +100,26 @@ def offset_of(text: str, line: int, column: int) -> int:
     9
     """
     return sum(len(each) + 1 for each in text.split("\n")[: line - 1]) + column - 1
+
+
+def changed(text: str, edits: Iterable[tuple[int, int, str]]) -> str:
+    """Return a text with parts of it written anew.
+
+    Parameters
+    ----------
+    text : str
+    edits : iterable of (int, int, str)
+        Where each part begins and ends, and what stands there then. What is inserted at one place comes in the order of
+        the edits.
+
+    >>> changed("a + b", [(0, 0, "("), (4, 5, "c"), (5, 5, ")"), (5, 5, ";")])
+    '(a + c);'
+    """
+    parts, done = [], 0
+    for begin, end, _, written in sorted((begin, end, number, new) for number, (begin, end, new) in enumerate(edits)):
+        parts += [text[done:begin], written]
+        done = end
+    return "".join([*parts, text[done:]])
 
 
 _CONNECTIVES = frozenset({"and", "or"})

@@ -14,6 +14,8 @@ from hybridq.frontend.coercion import common_type_of, is_convertible, membership
 from hybridq.frontend.list_forms import is_of_lists
 from hybridq.frontend.row_values import NAMES as ROWS
 from hybridq.frontend.row_values import equal_rows, parts_of
+from hybridq.frontend.sql_chains import LONG
+from hybridq.frontend.sql_unnest import FUNCTION as UNNESTS
 from hybridq.frontend.substrait_functions import OF_THE_MOMENT, moment_value, special_form
 from hybridq.frontend.substrait_subqueries import Subqueries
 from hybridq.frontend.substrait_values import arrow_type, constant, literal
@@ -152,6 +154,8 @@ class ExpressionTranslator:
                 same = equal_rows(rows[0], rows[1])
                 return same if substrait_name == "equal" else Call(pa.bool_(), "not", (same,))
         arguments = [self.translate(_value(part, substrait_name), fields, depth) for part in message.arguments]
+        if substrait_name.startswith(UNNESTS):
+            return Call(pa.bool_(), substrait_name, tuple(arguments))
         if substrait_name in OF_THE_MOMENT and not arguments:
             return moment_value(substrait_name, self.moment)
         if substrait_name == "arrow_cast" and arguments:
@@ -161,6 +165,8 @@ class ExpressionTranslator:
             raise Unsupported(f"the function {substrait_name} of {nested}, of type {nested.type}, is not supported")
         if (special := special_form(substrait_name, arguments)) is not None:
             return special
+        if substrait_name == "not" and (parts := _negated_parts(arguments)) is not None:
+            return Call(pa.bool_(), "and", parts)
         if substrait_name == "concat_skipping_null":
             arguments = [_empty_if_null(argument) for argument in arguments]
             substrait_name = "concat"
@@ -307,6 +313,21 @@ def _value(argument: Any, function: str) -> Any:
     if argument.WhichOneof("arg_type") != "value":
         raise Unsupported(f"the function {function} with options as arguments is not supported")
     return argument.value
+
+
+def _negated_parts(arguments: Sequence[Expression]) -> tuple[Expression, ...] | None:
+    """Return what NOT of a long OR has AND between (``sql_chains`` writes it so); ``None``: it is something else."""
+    if len(arguments) != 1 or not isinstance(arguments[0], Call) or arguments[0].function != "or":
+        return None
+    parts = arguments[0].arguments
+    if len(parts) <= LONG:
+        return None
+    return tuple(
+        part.arguments[0]
+        if isinstance(part, Call) and part.function == "not"
+        else formed_alone(Call(pa.bool_(), "not", (part,)))
+        for part in parts
+    )
 
 
 def _empty_if_null(argument: Expression) -> Expression:

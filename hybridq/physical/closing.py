@@ -50,6 +50,7 @@ from hybridq.physical.pipeline import (
     StageSource,
     TableSource,
     TopKSink,
+    UnnestStep,
     WindowStep,
 )
 from hybridq.physical.sharing import SharedStages
@@ -337,6 +338,8 @@ def _input_words(branch: Branch) -> list[str]:
             words.append(f"merge groups by {', '.join(step.merge.groups)} (partitioned)")
         elif isinstance(step, WindowStep):
             words.append("window (partitioned)")
+        elif isinstance(step, UnnestStep):
+            words.append("unnest")
         elif isinstance(step, ProbeStep):
             build = by_id[step.build]
             if isinstance(build, BroadcastBuild):

@@ -19,10 +19,12 @@ from hybridq.physical.pipeline import (
     Source,
     Step,
     TableSource,
+    UnnestStep,
     WindowStep,
 )
 from hybridq.plan.expressions import Cast, Column, Expression, NamedExpression, SortKey, columns_of
 from hybridq.plan.nodes import Aggregate
+from hybridq.plan.unnesting import ORDINALITY_TYPE
 from hybridq.plan.windows import columns_of_window
 from hybridq.types import Field, Schema, is_integer
 
@@ -331,6 +333,12 @@ def prune_steps(
                 kept.append(WindowStep(calls))
             needed -= frozenset(call.name for call in step.calls)
             needed = needed.union(*map(columns_of_window, calls))
+        elif isinstance(step, UnnestStep):
+            made = {name for _, name in step.lists} | {step.ordinality or ""}
+            condition = columns_of(step.condition) if step.condition is not None else frozenset()
+            output = tuple(sorted(needed))
+            kept.append(replace(step, output=output))
+            needed = ((needed | condition) - made) | {source for source, _ in step.lists}
         elif isinstance(step, GroupStep):
             final = tuple(item for item in step.merge.final if item.name in needed)
             kept.append(GroupStep(replace(step.merge, final=final)))
@@ -377,15 +385,21 @@ def _drops_groups(finish: Sequence[FinishStep]) -> bool:
     return isinstance(first, FilterStep) or limited
 
 
-def append(fragment: Fragment, step: FilterStep | ProjectStep) -> None:
+def append(fragment: Fragment, step: FilterStep | ProjectStep | UnnestStep) -> None:
     """Put a step at the end of a fragment, or at the end of each of its pipelines."""
     if isinstance(fragment, OpenMerge):
+        if isinstance(step, UnnestStep):
+            raise TypeError("merged rows are unnested by a pipeline that reads them")
         fragment.finish.append(step)
         return
     for part in fragment.parts if isinstance(fragment, OpenUnion) else [fragment]:
         part.steps.append(step)
         if part is not fragment and isinstance(step, ProjectStep):
             part.schema = tuple(Field(item.name, item.expression.type) for item in step.expressions)
+        elif part is not fragment and isinstance(step, UnnestStep):
+            types = {item.name: item.type for item in part.schema}
+            types |= {name: types[source].value_type for source, name in step.lists}
+            part.schema = tuple(Field(name, types.get(name, ORDINALITY_TYPE)) for name in step.output)
 
 
 def with_key_columns(fragment: Fragment, keys: Sequence[Expression]) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from hybridq.plan.expressions import AggregateCall, Expression, NamedExpression, SortKey
 from hybridq.plan.nodes import GroupingSets, JoinKind, ScanColumn
+from hybridq.plan.unnesting import UnnestKind
 from hybridq.plan.windows import WindowCall
 from hybridq.types import Schema
 
@@ -164,7 +165,35 @@ class WindowStep:
     calls: tuple[WindowCall, ...]
 
 
-Step = FilterStep | ProjectStep | ProbeStep | GroupStep | WindowStep
+@dataclass(frozen=True, slots=True)
+class UnnestStep:
+    """Repeat each row for every element of its lists.
+
+    Attributes
+    ----------
+    lists : tuple of (list column, element column)
+        Gone through side by side.
+    kind : str
+        See ``hybridq.plan.unnesting.Unnest``.
+    ordinality : str or None
+        Name of the column for an element's place.
+    condition : Expression or None
+        Over flowing and element columns: which elements count.
+    output : tuple of str
+        Columns that leave the step.
+    most_rows : int
+        Elements past which the flowing rows are cut into pieces, so that their results are not all in memory at once.
+    """
+
+    lists: tuple[tuple[str, str], ...]
+    kind: UnnestKind
+    ordinality: str | None
+    condition: Expression | None
+    output: tuple[str, ...]
+    most_rows: int = 2**63
+
+
+Step = FilterStep | ProjectStep | ProbeStep | GroupStep | WindowStep | UnnestStep
 
 # --- sinks ---------------------------------------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ from hybridq.physical.pipeline import (
 from hybridq.plan.expressions import Literal, SubqueryValue
 from hybridq.types import Field, Schema
 
-NAMED = frozenset({"name", "mark", "output", "keys", "groups", "split_keys", "witness", "lists"})
+NAMED = frozenset({"name", "mark", "output", "keys", "groups", "split_keys", "witness", "lists", "ordinality"})
 """Attributes of the parts of a stage whose texts are names of columns."""
 
 

@@ -45,6 +45,7 @@ from hybridq.physical.pipeline import (
     Stage,
     TableSource,
     TopKSink,
+    UnnestStep,
 )
 from hybridq.physical.quantiles import bound, counted, summary, within
 from hybridq.physical.ranges import blocks_for
@@ -54,6 +55,7 @@ from hybridq.physical.windows import by_split_keys, decompose_windows, split_by_
 from hybridq.plan import nodes
 from hybridq.plan.expressions import AggregateCall, Column, Expression, Literal, NamedExpression, SubqueryValue
 from hybridq.plan.selectivity import value_width
+from hybridq.plan.unnesting import Unnest
 from hybridq.types import Field, Schema, is_splittable
 
 ALIGNED_OVERHEAD_LIMIT = 2.0
@@ -170,6 +172,17 @@ class _Planner(Closing):
         probe.schema = node.schema
         probe.rows, probe.bytes = self._estimate(node)
         return probe
+
+    @lower.register
+    def _(self, node: Unnest) -> Fragment:
+        fragment = self._as_input(self.lower(node.input))
+        columns = fragments.with_key_columns(fragment, [item.expression for item in node.lists])
+        lists = tuple((column, item.name) for column, item in zip(columns, node.lists, strict=True))
+        output = tuple(field.name for field in node.schema)
+        width = sum(value_width(field.type) for field in node.schema) + ROW_NUMBERS_WIDTH
+        most_rows = max(int(self._config.join_bytes / width), 1)
+        step = UnnestStep(lists, node.kind, node.ordinality, node.condition, output, most_rows)
+        return self._step(fragment, step, node)
 
     @lower.register
     def _(self, node: nodes.Aggregate) -> Fragment:
@@ -317,7 +330,7 @@ class _Planner(Closing):
             found[call] = (values[0], values[1])
         return found
 
-    def _step(self, fragment: Fragment, step: FilterStep | ProjectStep, node: nodes.Node) -> Fragment:
+    def _step(self, fragment: Fragment, step: FilterStep | ProjectStep | UnnestStep, node: nodes.Node) -> Fragment:
         fragments.append(fragment, step)
         fragment.schema = node.schema
         fragment.rows, fragment.bytes = self._estimate(node)

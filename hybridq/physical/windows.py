@@ -14,7 +14,7 @@ from hybridq.physical import fragments
 from hybridq.physical.decompose import decompose
 from hybridq.physical.fragments import OpenPipeline, OpenUnion, PendingSplit
 from hybridq.physical.partitions import WINDOW_SIZE, partitions_for
-from hybridq.physical.pipeline import ProbeStep, ProjectStep, WindowStep
+from hybridq.physical.pipeline import ProbeStep, ProjectStep, UnnestStep, WindowStep
 from hybridq.plan.expressions import Column, Expression, NamedExpression, substitute
 from hybridq.plan.nodes import Project, Window
 from hybridq.plan.windows import WindowCall, columns_of_window
@@ -165,6 +165,6 @@ def _is_split_by(pipeline: OpenPipeline, keys: tuple[Expression, ...]) -> bool:
     """Tell whether all rows that are equal on some keys are in one frame of a pipeline as it is."""
     if not isinstance(pipeline.source, PendingSplit) or not pipeline.source.whole:
         return False
-    if any(isinstance(step, ProbeStep) for step in pipeline.steps):  # it may give its rows piece by piece
+    if any(isinstance(step, ProbeStep | UnnestStep) for step in pipeline.steps):  # it may give rows piece by piece
         return False
     return pipeline.split_columns(keys, range(len(keys))) is not None

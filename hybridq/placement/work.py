@@ -29,11 +29,12 @@ from hybridq.physical.pipeline import (
     Stage,
     StageSource,
     TableSource,
+    UnnestStep,
     WindowStep,
 )
 from hybridq.placement.profile import REPEATING, DeviceProfile
 from hybridq.plan import nodes
-from hybridq.plan.cardinality import Estimator
+from hybridq.plan.cardinality import USUAL_ELEMENTS, Estimator
 from hybridq.plan.expressions import Call, Case, Cast, Expression, In, walk
 from hybridq.plan.statistics import TableStatistics
 from hybridq.types import Field, is_decimal, is_fixed_width, is_floating, is_integer
@@ -269,6 +270,9 @@ class WorkPlanner:
             elif isinstance(step, WindowStep):
                 keys = sum(len(call.partition) + len(call.order) for call in step.calls)
                 items.append(Item("compute", "sort", share, weight=max(keys, 1)))
+            elif isinstance(step, UnnestStep):
+                share *= USUAL_ELEMENTS if step.kind in ("inner", "left") else 1
+                items.append(Item("compute", "project", share, weight=len(step.output)))
             else:
                 build = builds[step.build]
                 kept = self._build(stage, build, share, items)

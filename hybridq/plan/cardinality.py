@@ -14,9 +14,10 @@ from functools import singledispatchmethod
 import pyarrow as pa
 
 from hybridq.plan import nodes
-from hybridq.plan.expressions import Expression
+from hybridq.plan.expressions import Call, Expression
 from hybridq.plan.selectivity import ColumnProfile, Selectivity, distinct_after, unknown_profile, value_width
 from hybridq.plan.statistics import TableStatistics
+from hybridq.plan.unnesting import Unnest
 from hybridq.types import is_string
 
 MOST_ROWS = 1e18
@@ -25,6 +26,9 @@ MOST_ROWS = 1e18
 
 RESIDUAL_SHARE = 0.7
 """Share of rows with a match whose match also meets a semi join's further condition."""
+
+USUAL_ELEMENTS = 4.0
+"""Elements that a list is taken to have."""
 
 LEAST_ANTI_SHARE = 0.05
 """An anti join is not expected to keep less, for what it drops is guessed from keys that may never meet."""
@@ -185,6 +189,21 @@ class Estimator:
         return self.rows(node.input)
 
     @_rows_of.register
+    def _(self, node: Unnest) -> float:
+        rows = self.rows(node.input)
+        if node.kind in ("semi", "anti"):
+            return rows * (RESIDUAL_SHARE if node.condition is not None else 1.0)
+        lengths = [
+            float(len(item.expression.arguments))
+            for item in node.lists
+            if isinstance(item.expression, Call) and item.expression.function == "make_array"
+        ]
+        elements = rows * max(lengths, default=USUAL_ELEMENTS)
+        if node.condition is not None:
+            elements *= RESIDUAL_SHARE
+        return max(elements, rows) if node.kind == "left" else elements
+
+    @_rows_of.register
     def _(self, node: nodes.Union) -> float:
         return sum(self.rows(part) for part in node.parts)
 
@@ -287,6 +306,13 @@ class Estimator:
             if call.name == column:
                 return unknown_profile(call.type, value_width(call.type), self.rows(node))
         return self.profile(node.input, column)
+
+    @_profile_of.register
+    def _(self, node: Unnest, column: str) -> ColumnProfile:
+        for item in node.elements:
+            if item.name == column:
+                return unknown_profile(item.type, value_width(item.type), self.rows(node))
+        return self._thinned(self.profile(node.input, column), self.rows(node.input), self.rows(node))
 
     @_profile_of.register
     def _(self, node: nodes.Union, column: str) -> ColumnProfile:

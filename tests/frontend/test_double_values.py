@@ -79,6 +79,10 @@ QUERIES = [
     "select v from (select coalesce(x, d) as v from t) q where v > 1.5 and v < 10000.0 order by v",
     "select count(*) as n from t a join t b on a.f < b.d",
     "select f + 0 from t where f < d",
+    "select coalesce(0.5, 2.5e-1) v from t limit 0",
+    "select coalesce(x, d) v, sum(coalesce(d, x)) over () w from t where false",
+    "select a.x from t a join t b on false union all select d from t limit 0",
+    "select d v from t where false union all select x from t where i = 1",
 ]
 
 

@@ -11,6 +11,7 @@ from hybridq.plan.expressions import AggregateCall, Column, Expression, NamedExp
 from hybridq.plan.naming import bounded, expression_name, unique_name
 from hybridq.plan.nodes import SET_NUMBER_TYPE, Aggregate, Join, Node, Project, Scan, Union, Values, Window
 from hybridq.plan.rules.helpers import is_identity, map_expressions
+from hybridq.plan.unnesting import Unnest
 from hybridq.plan.windows import WindowCall
 
 
@@ -89,6 +90,8 @@ class _Renamer:
                 windows.append(window.renamed(name))
                 made[window.name] = Column(window.type, name)
             return replace(changed, calls=tuple(windows)), made
+        if isinstance(changed, Unnest):
+            return _unnest(changed, taken, names)
         return changed, names
 
     def _alias(self, table: str) -> str:
@@ -136,6 +139,24 @@ class _Renamer:
                 changed, left_keys=tuple(pair[0] for pair in pairs), right_keys=tuple(pair[1] for pair in pairs)
             )
         return changed, left_names if node.kind in ("semi", "anti", "mark") else names
+
+
+def _unnest(node: Unnest, taken: frozenset[str], names: _Names) -> tuple[Node, _Names]:
+    used = {item.name for item in node.input.schema} | taken
+    made: _Names = {}
+    for item in node.elements:
+        text = next((f"unnest({each.expression})" for each in node.lists if each.name == item.name), "ordinality")
+        name = unique_name(bounded(text), used)
+        used.add(name)
+        made[item.name] = Column(item.type, name)
+    new = {old: column.name for old, column in made.items() if isinstance(column, Column)}
+    renamed = replace(
+        node,
+        lists=tuple(NamedExpression(new[item.name], item.expression) for item in node.lists),
+        ordinality=None if node.ordinality is None else new[node.ordinality],
+        condition=None if node.condition is None else substitute(node.condition, made),
+    )
+    return renamed, names if node.kind in ("semi", "anti") else names | made
 
 
 def _named(items: tuple[NamedExpression, ...], taken: frozenset[str]) -> tuple[tuple[NamedExpression, ...], _Names]:

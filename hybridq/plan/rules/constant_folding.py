@@ -11,6 +11,7 @@ from hybridq.plan.expressions import Call, Case, Cast, Expression, In, Literal
 from hybridq.plan.expressions import transform as transform_expression
 from hybridq.plan.nodes import Filter, Join, Node, Scan, transform
 from hybridq.plan.rules.helpers import can_fail, map_expressions
+from hybridq.plan.unnesting import Unnest
 
 TRUE = Literal(pa.bool_(), True)
 FALSE = Literal(pa.bool_(), False)
@@ -42,6 +43,8 @@ def _fold_node(node: Node) -> Node:
         return replace(node, predicate=None)
     if isinstance(node, Join) and node.residual == TRUE:
         return replace(node, residual=None)
+    if isinstance(node, Unnest) and node.condition == TRUE:
+        return replace(node, condition=None)
     return node
 
 

@@ -24,6 +24,7 @@ from hybridq.plan.expressions import (
 )
 from hybridq.plan.functions import FUNCTIONS
 from hybridq.plan.nodes import Aggregate, Filter, Join, Node, Project, Scan, Sort, TopK, Window
+from hybridq.plan.unnesting import Unnest
 from hybridq.plan.windows import WindowCall
 from hybridq.types import Schema, is_decimal, is_floating, is_integer
 
@@ -199,6 +200,11 @@ def map_expressions(node: Node, change: Callable[[Expression], Expression]) -> N
         keys = tuple(_map_key(key, change) for key in node.keys)
         same = all(a is b for a, b in zip(keys, node.keys, strict=True))
         return node if same else replace(node, keys=keys)
+    if isinstance(node, Unnest):
+        lists = _map_named(node.lists, change)
+        condition = None if node.condition is None else change(node.condition)
+        same = lists is node.lists and condition is node.condition
+        return node if same else replace(node, lists=lists, condition=condition)
     if isinstance(node, Join):
         left, right = tuple(map(change, node.left_keys)), tuple(map(change, node.right_keys))
         residual = None if node.residual is None else change(node.residual)

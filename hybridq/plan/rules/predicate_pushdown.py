@@ -9,6 +9,7 @@ from functools import singledispatch
 from hybridq.plan.expressions import Column, Expression, columns_of, conjunction, conjuncts, substitute
 from hybridq.plan.nodes import Aggregate, Filter, Join, Node, Project, Scan, Sort, Union, Window
 from hybridq.plan.rules.helpers import can_fail, filtered, inlined, key_pair, names_of, values_of
+from hybridq.plan.unnesting import Unnest
 
 Predicates = tuple[Expression, ...]
 
@@ -112,6 +113,15 @@ def _(node: Window, predicates: Predicates) -> Node:
     keys = [{item.name for item in call.partition if isinstance(item, Column)} for call in node.calls]
     common = frozenset.intersection(*map(frozenset, keys))
     below = tuple(predicate for predicate in predicates if columns_of(predicate) and columns_of(predicate) <= common)
+    child = _push(node.input, below)
+    above = [predicate for predicate in predicates if predicate not in below]
+    return filtered(node if child is node.input else replace(node, input=child), above)
+
+
+@_push.register
+def _(node: Unnest, predicates: Predicates) -> Node:
+    own = names_of(node.input.schema)
+    below = tuple(predicate for predicate in predicates if columns_of(predicate) <= own)
     child = _push(node.input, below)
     above = [predicate for predicate in predicates if predicate not in below]
     return filtered(node if child is node.input else replace(node, input=child), above)
