@@ -212,6 +212,9 @@ def _substrait(text: str, tables: Mapping[str, Schema], push_filters: bool = Tru
         logical = frame.optimized_logical_plan()
         before = frame.logical_plan().display_indent()
         harmful = _harmful_rules(logical.display_indent(), before)
+        if _NOTHING in logical.display_indent() and ("decimal" in str(frame.schema()) or "Union" in before):
+            # A decimal may stand in for a floating-point number, which of an empty table nobody can tell.
+            harmful += _MAKE_NOTHING
         if harmful:
             for rule in harmful:
                 context.remove_optimizer_rule(rule)
@@ -299,9 +302,6 @@ def _harmful_rules(displayed: str, before: str) -> list[str]:
     if "__common_expr" in displayed and "struct(" in displayed:
         # Rows of values are compared one by one where they are made.
         found.append("common_sub_expression_eliminate")
-    if _NOTHING in displayed and _NOTHING not in before:
-        # What there is no row of keeps no type: ``double_values`` has nothing left to go by.
-        found += _MAKE_NOTHING
     return found
 
 

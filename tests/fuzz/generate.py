@@ -165,6 +165,12 @@ class Generator:
         if choice < 0.9:
             how = self.choose.choice(("IS TRUE", "IS NOT TRUE", "IS FALSE", "IS NOT FALSE"))
             return _made("bool", "({0} " + how + ")", (self.condition(scope, depth - 1),))
+        if choice < 0.94 and self.has("not distinct"):
+            # AND and OR bind less than the comparison, without parentheses.
+            kind = self.choose.choice(("int", "text", "bool"))
+            parts = (self.leaf(kind, scope), self.leaf(kind, scope), self.condition(scope, depth - 1))
+            how = self.choose.choice(("IS DISTINCT FROM {1} AND", "IS NOT DISTINCT FROM {1} OR"))
+            return _made("bool", "({0} " + how + " {2})", parts)
         functions = [f for f in self.features.functions if f.kind == "bool"]
         return self.call(self.choose.choice(functions), scope, depth, False) if functions else self.comparison(scope, 0)
 
@@ -297,7 +303,32 @@ class Generator:
                 condition = _made("bool", "({0} AND {1})", (condition, self.condition(both, 1)))
             found.append(Relation(alias, source, join.upper(), condition))
             scope = both
+        if self.has("unnest") and self.chance(0.08):
+            relation, columns = self.unnest(scope)
+            found.append(relation)
+            scope = Scope(scope.columns + columns)
         return tuple(found), scope
+
+    def unnest(self, scope: Scope) -> tuple[Relation, tuple[Expr, ...]]:
+        """Make rows of lists of values of one kind, and perhaps of their places."""
+        alias = f"r{self._aliases}"
+        self._aliases += 1
+        kind = self.choose.choice([kind for kind in COMPARED if scope.of(kind)] or ["int"])
+        values = tuple(self.leaf(kind, scope) for _ in range(self.choose.randint(1, 3)))
+        text = "[" + ", ".join(f"{{{number}}}" for number in range(len(values))) + "]"
+        if scope.of("bool") and self.chance(0.4):
+            text = f"CASE WHEN {{{len(values)}}} THEN {text} END"
+            values += (self.choose.choice(scope.of("bool")),)
+        place = " WITH ORDINALITY" if self.chance(0.3) else ""
+        columns = (Expr(kind, f"{alias}.c0", wild=any(value.wild for value in values)),)
+        if place:
+            columns += (Expr("int", f"{alias}.c1"),)
+        named = f"{alias}({', '.join(column.text.partition('.')[2] for column in columns)})"
+        source = _made("rows", f"UNNEST({text}){place}", values)
+        if self.has("left unnest") and self.chance(0.4):
+            condition = self.condition(Scope(scope.columns + columns), 1)
+            return Relation(named, source, "LEFT JOIN", condition), columns
+        return Relation(named, source, "CROSS JOIN"), columns
 
     # --- queries ---------------------------------------------------------------------------------------------------
 

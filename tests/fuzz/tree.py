@@ -48,12 +48,14 @@ class Relation:
     """A table or a subquery in FROM, with the join that adds it (none for the first)."""
 
     alias: str
-    source: Any  # str or Query
+    source: Any  # str, Query, or Expr for a function
     join: str = ""
     condition: Expr | None = None
 
     def sql(self, dialect: Dialect) -> str:
-        source = self.source if isinstance(self.source, str) else f"({self.source.sql(dialect)})"
+        source = self.source if isinstance(self.source, str) else self.source.sql(dialect)
+        if isinstance(self.source, Query):
+            source = f"({source})"
         text = f"{self.join} {source} AS {self.alias}".strip()
         return text if self.condition is None else f"{text} ON {self.condition.sql(dialect)}"
 
