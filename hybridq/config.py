@@ -6,9 +6,12 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from hybridq.errors import ConfigurationError
+
+JoinMethod = Literal["auto", "hash", "merge", "index"]
+"""How rows with equal keys find each other on a worker, see ``Config.join_method``."""
 
 MAY_BE_ZERO = frozenset(
     {
@@ -54,6 +57,10 @@ class Config:
         Memory that the pieces of splits may take on a worker, further ones go to files; 0: a quarter of the worker's.
     join_bytes : int
         Estimated size of a join's output past which a chunk's rows are joined piece by piece.
+    join_method : str
+        How a build side's keys are found on CPU workers. ``auto``: by whatever suits them. ``hash``: in a hash table.
+        ``merge``: both sides are put in order, unless they are, and merged (sort-merge join). ``index``: each probing
+        key is looked for in the build side's sorted keys (index nested-loop join). The answers are the same.
     result_bytes : int
         Size past which an answer is not fetched; 0: what this process can still get.
     calibrate : int
@@ -77,6 +84,7 @@ class Config:
     partition_bytes: int = 128 * 2**20
     split_memory_bytes: int = 0
     join_bytes: int = 256 * 2**20
+    join_method: JoinMethod = "auto"
     result_bytes: int = 0
     calibrate: int = 1
     connect_timeout: float = 8.0
@@ -89,7 +97,8 @@ class Config:
         Raises
         ------
         ConfigurationError
-            An option is unknown, or a value is not a positive number (zero is allowed for those in ``MAY_BE_ZERO``).
+            An option is unknown, or a value is not a positive number (zero is allowed for those in ``MAY_BE_ZERO``), or
+            no method of joining.
         """
         known: dict[str, Callable[[Any], Any]] = {field.name: type(field.default) for field in fields(cls)}
         for name in options:
@@ -100,6 +109,12 @@ class Config:
             variable = f"HYBRIDQ_{name.upper()}"
             raw = options.get(name, os.environ.get(variable))
             if raw is None:
+                continue
+            if kind is str:
+                values[name] = raw
+                if raw not in get_args(JoinMethod):
+                    allowed = ", ".join(get_args(JoinMethod))
+                    raise ConfigurationError(f"option {name} ({variable}) must be one of {allowed}, not {raw!r}")
                 continue
             try:
                 values[name] = kind(raw)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from hybridq.physical.pipeline import (
     AlignedBuild,
     BroadcastBuild,
-    PartitionedBuild,
     PartitionSource,
     ProbeStep,
     RangeSource,
@@ -47,7 +46,8 @@ class JoinExplanation:
     method : str
         ``broadcast`` (the build side is made once and kept by every worker), ``aligned`` (each chunk reads just the
         build row groups whose key range overlaps its own), ``inlined`` (each chunk reads all of a very small table) or
-        ``partitioned`` (both sides were split by key, and each chunk joins some partitions).
+        ``partitioned`` (both sides were split by key, and each chunk joins some partitions); then ``by hash``,
+        ``merge`` or ``index``, if that was asked for.
     build : str
         The build side: ``stage N`` or ``table NAME``.
     keys : tuple of str
@@ -219,15 +219,16 @@ def _joins(stage: Stage, pipeline: Pipeline) -> list[JoinExplanation]:
             found += _joins(stage, build.pipeline)
         keys = tuple(f"{probe} = {key}" for probe, key in zip(step.keys, build.keys, strict=True))
         residual = None if step.residual is None else str(step.residual)
-        if isinstance(build, BroadcastBuild):
-            found.append(JoinExplanation(step.kind, "broadcast", f"stage {build.stage}", keys, residual))
-        elif isinstance(build, PartitionedBuild):
-            found.append(JoinExplanation(step.kind, "partitioned", f"stage {build.stage}", keys, residual))
-        else:
+        if isinstance(build, AlignedBuild):
             inner = build.pipeline.source
             name = f"table {inner.table}" if isinstance(inner, TableSource) else f"stage {inner.stage}"
             how = "aligned" if build.build_column is not None else "inlined"
-            found.append(JoinExplanation(step.kind, how, name, keys, residual))
+        else:
+            name = f"stage {build.stage}"
+            how = "broadcast" if isinstance(build, BroadcastBuild) else "partitioned"
+        if build.method != "auto" and build.keys:
+            how += f", by {build.method}"
+        found.append(JoinExplanation(step.kind, how, name, keys, residual))
     return found
 
 

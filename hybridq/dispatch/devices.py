@@ -40,6 +40,8 @@ class Device:
     pid : int
     paused : bool
         Dask has stopped giving it work, since its memory is nearly full.
+    budget : int
+        Bytes of ``memory`` that chunks, build sides and values may fill; 0: not known.
     """
 
     worker: str
@@ -52,6 +54,7 @@ class Device:
     host: str
     pid: int
     paused: bool = False
+    budget: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, ready for JSON."""

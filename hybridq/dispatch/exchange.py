@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from hybridq.dispatch.main_memory import main_memory
-from hybridq.dispatch.pieces import DEFAULT_MEMORY, MEMORY_SHARE, Fetch, PieceStore
+from hybridq.dispatch.pieces import BUDGET_SHARE, DEFAULT_MEMORY, MEMORY_SHARE, Fetch, PieceStore
 
 CONNECT_SECONDS = 5.0
 """Time in which another worker has to take a connection."""
@@ -52,7 +52,7 @@ async def _install(worker: Any) -> Any:
     if known is not None:
         return known
     limit = worker.memory_manager.memory_limit
-    memory = int(limit * MEMORY_SHARE) if limit else DEFAULT_MEMORY
+    memory = int(min(limit * MEMORY_SHARE, main_memory().limit * BUDGET_SHARE)) if limit else DEFAULT_MEMORY
 
     class PiecePlugin(WorkerPlugin):
         """Holds the store, and drops the entries whose keys Dask lets go."""

@@ -129,12 +129,12 @@ def run_stage(
                 builds[build.id] = _broadcast(engine, build, inputs[build.stage])
                 continue
             if isinstance(build, PartitionedBuild):
-                builds[build.id] = engine.build(engine.from_arrow(partitions.pop(build.id)), build.keys)
+                builds[build.id] = engine.build(engine.from_arrow(partitions.pop(build.id)), build.keys, build.method)
                 continue
         frames = list(_flow(engine, build.pipeline, aligned[build.id], inputs, builds, clock, hot or {}))
         with clock.section("build"):
             frame = frames[0] if len(frames) == 1 else engine.concatenate(frames)
-            builds[build.id] = engine.build(frame, build.keys)
+            builds[build.id] = engine.build(frame, build.keys, build.method)
     partials = []
     inputs = {**inputs, **partitions}  # the probing side is all that is left of them
     source = None if ahead is None else ahead.take()
@@ -228,13 +228,13 @@ def _nothing(steps: Sequence[Step]) -> pa.Table:
 def _broadcast(engine: Engine, build: BroadcastBuild, rows: Rows) -> BuildSide:
     def make() -> BuildSide:
         check_build(getattr(engine, "memory", None), rows)
-        side = engine.build(as_frame(engine, rows, names), build.keys)
+        side = engine.build(as_frame(engine, rows, names), build.keys, build.method)
         if isinstance(rows, DeviceRows):
             rows.lend()
         return side
 
     names = tuple(field.name for field in build.schema)
-    return BUILD_SIDES.get(rows, f"{engine.name} {build.keys} {names}", make)
+    return BUILD_SIDES.get(rows, f"{engine.name} {build.method} {build.keys} {names}", make)
 
 
 def _flow(

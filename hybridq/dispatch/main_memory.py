@@ -17,6 +17,15 @@ BUDGET_SHARE = 0.7
 GIVE_BACK_SHARE = 0.5
 """Share of a worker's memory limit from which it gives back what it does not use."""
 
+OWN_BYTES = 150 * 2**20
+"""Bytes that a worker process holds for itself once it has imported all that chunks use, as measured."""
+
+LOOPS_BYTES = 110 * 2**20
+"""Bytes that numba and the compiled loops take besides, as measured."""
+
+LEAST_FOR_LOOPS = 2**30
+"""A worker's memory limit below which it does without the compiled loops: chunks need the memory more."""
+
 _STATUS = Path("/proc/self/status")
 _RESET = Path("/proc/self/clear_refs")
 _RESET_PEAK = "5"
@@ -39,7 +48,8 @@ class MainMemory(DeviceAccount):
 
     def __init__(self, memory_limit: int, patience: float = ADMISSION_SECONDS) -> None:
         self.memory_limit = memory_limit
-        self.base = resident_bytes()
+        own = OWN_BYTES + (LOOPS_BYTES if memory_limit >= LEAST_FOR_LOOPS else 0)
+        self.base = max(resident_bytes(), own)  # what is imported later is not the chunks' either
         super().__init__(max(int(memory_limit * BUDGET_SHARE) - self.base, 1), patience)
 
     @property
@@ -52,6 +62,16 @@ class MainMemory(DeviceAccount):
         if resident_bytes() > GIVE_BACK_SHARE * self.memory_limit:
             pa.default_memory_pool().release_unused()
             _trim()
+
+    def relieve(self) -> None:
+        """Make the process smaller, if need be by moving pieces of splits to files.
+
+        For a worker that Dask has paused: it runs no chunk after which it would give back what it has freed.
+        """
+        self.give_back()
+        excess = resident_bytes() - int(BUDGET_SHARE * self.memory_limit)
+        if excess > 0 and self._make_room(excess):
+            self.give_back()
 
     def restart_peak(self) -> int:
         """Return the most bytes held since this was last called, where the system can forget; else since its start."""

@@ -20,6 +20,9 @@ from hybridq.topology import Kind
 FOOTPRINT_FACTOR = 3.0
 """A chunk's peak footprint on a device over the decoded bytes of the columns that it reads, as an estimate."""
 
+PIECES_FACTOR = 4.0
+"""The same in a worker's main memory where all rows are put in order and kept, as measured with texts among them."""
+
 MERGE_FACTOR = 2.0
 """A merge's peak in main memory over the bytes of what it merges, as an estimate."""
 
@@ -88,15 +91,20 @@ def remedy(kind: Kind, section: str, can_halve: bool, cpu_there: bool) -> Remedy
     return Remedy("fail")
 
 
+def _room(device: Device) -> float:
+    """Return the bytes that shares of a worker's memory are of: not all where the process itself needs much of them."""
+    return min(device.memory, device.budget / CHUNK_SHARE) if device.budget else device.memory
+
+
 def range_bytes(devices: Iterable[Device]) -> int | None:
     """Return the bytes that a range of sorted rows may have; ``None`` where no limit is known."""
-    limits = [device.memory / device.threads for device in devices if device.memory]
+    limits = [_room(device) / device.threads for device in devices if device.memory]
     return int(min(limits) * RANGE_SHARE) if limits else None
 
 
 def waiting_bytes(devices: Iterable[Device]) -> int | None:
     """Return the bytes of results that may be waiting to be handed over; ``None`` where no limit is known."""
-    limits = [device.memory for device in devices if device.memory]
+    limits = [_room(device) for device in devices if device.memory]
     return int(sum(limits) * WAITING_SHARE) if limits else None
 
 
@@ -199,7 +207,9 @@ def has_windows(stage: Stage) -> bool:
 
 def factor_of(stage: Stage) -> float:
     """Return a chunk's peak footprint over the decoded bytes of what it reads, as an estimate."""
-    return WINDOW_FACTOR if has_windows(stage) else FOOTPRINT_FACTOR
+    if has_windows(stage):
+        return WINDOW_FACTOR
+    return PIECES_FACTOR if stage.keeps_pieces else FOOTPRINT_FACTOR
 
 
 def check_chunk(host: MainMemory, chunk: Chunk) -> None:
@@ -256,7 +266,7 @@ def memory_for_a_chunk(device: Device) -> float:
     """Return the bytes that each of the chunks that a device works on may take; 0: no limit is known."""
     if device.kind == "gpu":
         return (device.device_memory or 0) / min(device.threads, DEVICE_CHUNKS)
-    return int(device.memory * CHUNK_SHARE) / device.threads
+    return int(_room(device) * CHUNK_SHARE) / device.threads
 
 
 def rows_that_fit(

@@ -39,6 +39,9 @@ DEFAULT_MEMORY = 512 * 2**20
 MEMORY_SHARE = 0.25
 """Share of a worker's memory that is its budget otherwise."""
 
+BUDGET_SHARE = 0.5
+"""Share that it is at most of what the worker has for chunks, where its memory is small."""
+
 PROBING = -1
 """Stands for the pipeline's source in ``PieceList.reader``; other values are ids of build sides."""
 

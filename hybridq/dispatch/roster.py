@@ -178,6 +178,7 @@ class Roster:
                     address=address,
                     host=answer["host"],
                     pid=answer["pid"],
+                    budget=answer["budget"],
                 )
             else:
                 self._reasons[address] = "" if kind is None else _reason(answer)

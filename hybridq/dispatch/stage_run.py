@@ -20,7 +20,7 @@ from hybridq.catalog import Catalog
 from hybridq.config import Config
 from hybridq.dispatch.chunk_states import ChunksOut, ChunkState, Merging, Part, Waiting, source_rows
 from hybridq.dispatch.footprint import Footprint
-from hybridq.dispatch.memory import factor_of
+from hybridq.dispatch.memory import FOOTPRINT_FACTOR
 from hybridq.dispatch.pieces import PROBING, PieceList, entry_name
 from hybridq.dispatch.progress import KindProgress
 from hybridq.dispatch.recording import add_span, record_chunk
@@ -113,7 +113,7 @@ class StageRun:
     origin: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
-        self.footprint = Footprint(factor_of(self.stage))
+        self.footprint = Footprint(FOOTPRINT_FACTOR)
 
     def start(self, catalog: Catalog, config: Config, values: Mapping[int, Any], splits: Splits) -> None:
         """Begin: the stages that this one depends on are done.

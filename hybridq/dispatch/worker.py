@@ -19,6 +19,9 @@ from hybridq.engines.account import DeviceAccount
 from hybridq.engines.protocol import BuildSide, Engine
 from hybridq.errors import ConfigurationError, DeviceUnavailable
 
+RELIEF_MILLISECONDS = 500
+"""How often a worker looks whether Dask has paused it for want of memory."""
+
 MAX_BUILD_SIDES = 64
 """Build sides that a worker process keeps at most; the least recently used one goes first."""
 
@@ -30,15 +33,40 @@ def dask_setup(worker: Any) -> None:
 
     prepare_process()
     send_promptly(getattr(worker, "batched_stream", None))
-    from hybridq.dispatch.main_memory import main_memory, start_account
+    from hybridq.dispatch.main_memory import LEAST_FOR_LOOPS, main_memory, start_account
+    from hybridq.engines.compiled import KERNELS
 
+    limit = worker.memory_manager.memory_limit
+    if limit and limit < LEAST_FOR_LOOPS:
+        KERNELS.unload()
     start_account(worker)
     if worker.state.total_resources.get("GPU"):  # whose build sides are on the device
         main_memory().keeps(copied_bytes)
     else:
         main_memory().keeps(lambda: BUILD_SIDES.nbytes)
+    _relieve_while_paused(worker)
     # Arrow imports pandas at the first conversion of a list, which takes a third of a second; not in a query's time.
     threading.Thread(target=pa.array, args=([1],), daemon=True).start()
+
+
+def _relieve_while_paused(worker: Any) -> None:
+    """Look every half second whether Dask has paused the worker, whose memory then gets smaller by nobody else."""
+    from distributed.core import Status
+    from tornado.ioloop import PeriodicCallback
+
+    from hybridq.dispatch.main_memory import main_memory
+
+    at_work = threading.Lock()
+
+    def relieve() -> None:
+        with at_work:
+            main_memory().relieve()
+
+    def look() -> None:
+        if worker.status == Status.paused and not at_work.locked():
+            threading.Thread(target=relieve, daemon=True).start()
+
+    worker.periodic_callbacks["hybridq-memory"] = PeriodicCallback(look, RELIEF_MILLISECONDS)
 
 
 @lru_cache(maxsize=1)
@@ -116,6 +144,7 @@ def describe(dask_worker: Any) -> dict[str, Any]:
         The engine cannot be used; whatever its import or its start raised.
     """
     from hybridq import __version__
+    from hybridq.dispatch.main_memory import main_memory
 
     kind = "gpu" if dask_worker.state.total_resources.get("GPU") else "cpu"
     engine = engine_for_worker(kind)
@@ -125,6 +154,7 @@ def describe(dask_worker: Any) -> dict[str, Any]:
         "device_memory": getattr(getattr(engine, "memory", None), "limit", None),
         "host": socket.gethostname(),
         "pid": os.getpid(),
+        "budget": main_memory().limit,
     }
 
 

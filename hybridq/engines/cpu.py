@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from hybridq.config import JoinMethod
 from hybridq.engines import column as columns
 from hybridq.engines.aggregate import aggregate_frame
 from hybridq.engines.column import Column, Indices
@@ -80,8 +81,8 @@ class CpuEngine:
         typed: dict[str, Column] = dict(zip(picked, computed, strict=True))
         return CpuFrame(typed, found.stored_rows)
 
-    def build(self, frame: Frame, keys: Sequence[str]) -> BuildSide:
-        return CpuBuildSide(own(frame), keys)
+    def build(self, frame: Frame, keys: Sequence[str], method: JoinMethod = "auto") -> BuildSide:
+        return CpuBuildSide(own(frame), keys, method)
 
     def count_matches(self, frame: Frame, build: BuildSide, keys: Sequence[Expression]) -> int:
         assert isinstance(build, CpuBuildSide)

@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
+from hybridq.config import JoinMethod
 from hybridq.engines.column import Column, Indices, Mask, Values
 from hybridq.engines.comparison import is_true
 from hybridq.engines.evaluate import Evaluator
@@ -34,9 +35,10 @@ class CpuBuildSide:
     less: see ``_Matching`` and ``_presence``.
     """
 
-    def __init__(self, frame: CpuFrame, keys: Sequence[str]) -> None:
+    def __init__(self, frame: CpuFrame, keys: Sequence[str], method: JoinMethod = "auto") -> None:
         self.frame = frame.compact()
         self._keys = tuple(keys)
+        self._method = method
         self.encoder = CompositeEncoder([self.frame.columns[key].contiguous() for key in keys], self.frame.rows)
         self._codes, self._known = self.encoder.build_codes, self.encoder.build_known
         del self.encoder.build_codes, self.encoder.build_known
@@ -61,14 +63,14 @@ class CpuBuildSide:
 
     @cached_property
     def _matching(self) -> _Matching:
-        found = _Matching.of(self._codes, self._known, self.encoder.size)
+        found = _Matching.of(self._codes, self._known, self.encoder.size, self._method)
         self._bytes += found.nbytes
         return found
 
     @cached_property
     def _presence(self) -> Mask | None:
         """Return for each code whether a row has it; ``None`` where codes are too far apart for such a table."""
-        if self.encoder.size > max(PRESENCE_CODES, PRESENCE_FACTOR * len(self._codes)):
+        if self._method != "auto" or self.encoder.size > max(PRESENCE_CODES, PRESENCE_FACTOR * len(self._codes)):
             return None
         table = np.zeros(self.encoder.size, np.bool_)
         table[self._codes if self._known is None else self._codes[self._known]] = True
@@ -100,7 +102,7 @@ class CpuBuildSide:
     @cached_property
     def without_first_key(self) -> CpuBuildSide:
         """Return the same rows by the other keys."""
-        return CpuBuildSide(self.frame, self._keys[1:])
+        return CpuBuildSide(self.frame, self._keys[1:], self._method)
 
     @cached_property
     def null_first_key(self) -> CpuBuildSide:
@@ -108,7 +110,7 @@ class CpuBuildSide:
         valid = self.frame.columns[self._keys[0]].validity()
         none = np.zeros(self.frame.rows, np.bool_)
         selection = none if valid is None else ~valid
-        return CpuBuildSide(CpuFrame(self.frame.columns, self.frame.rows, selection), self._keys[1:])
+        return CpuBuildSide(CpuFrame(self.frame.columns, self.frame.rows, selection), self._keys[1:], self._method)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +128,13 @@ class _Matching:
     counts: Indices | None
 
     @classmethod
-    def of(cls, codes: Indices, known: Mask | None, size: int) -> _Matching:
+    def of(cls, codes: Indices, known: Mask | None, size: int, method: JoinMethod = "auto") -> _Matching:
         """Order rows by their codes, those that have one."""
         rows = None if known is None else np.flatnonzero(known)
         if rows is not None:
             codes = codes[rows]
         if bool((codes[1:] > codes[:-1]).all()):
-            return cls(make_lookup(codes, size), rows, None, None)
+            return cls(make_lookup(codes, size, method), rows, None, None)
         if bool((codes[1:] >= codes[:-1]).all()):  # in order, as in a table that is clustered by the key
             order, (distinct, starts) = None, _runs(codes)
         else:
@@ -140,7 +142,7 @@ class _Matching:
         counts = None if starts is None else np.diff(starts)
         if rows is not None:
             order = rows if order is None else rows[order]
-        return cls(make_lookup(distinct, size), order, starts, counts)
+        return cls(make_lookup(distinct, size, method), order, starts, counts)
 
     @property
     def nbytes(self) -> int:

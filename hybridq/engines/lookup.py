@@ -2,7 +2,7 @@
 
 Four kinds, by how densely the codes fill their range: a table of positions; a bitmap with the number of bits set
 before each word (a twentieth of the memory, for sparse keys); buckets of the sorted codes, if these are spread evenly;
-a hash table.
+a hash table. Two more are there to be asked for: sorted codes that each other one is looked for in, or merged with.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from hybridq.config import JoinMethod
 from hybridq.engines.column import Indices, Values
 from hybridq.engines.compiled import KERNELS
 
@@ -144,8 +145,62 @@ class HashLookup:
         return found
 
 
-def make_lookup(codes: Indices, size: int) -> Lookup:
-    """Choose and build a lookup of distinct, ascending codes in ``[0, size)``."""
+class IndexLookup:
+    """The sorted codes: each code is looked for by halving (the index of an index nested-loop join)."""
+
+    def __init__(self, codes: Indices) -> None:
+        self._codes = codes
+
+    @property
+    def nbytes(self) -> int:
+        return self._codes.nbytes
+
+    def find(self, codes: Indices) -> Values:
+        places = np.searchsorted(self._codes, codes)
+        if len(self._codes) == 0:
+            return np.full(len(codes), -1, np.int64)
+        places[places == len(self._codes)] = 0
+        return np.where(self._codes.take(places) == codes, places, -1)
+
+
+class MergeLookup:
+    """The sorted codes, which sorted ones are merged with (a sort-merge join); others are put in order first."""
+
+    def __init__(self, codes: Indices) -> None:
+        self._codes = codes
+
+    @property
+    def nbytes(self) -> int:
+        return self._codes.nbytes
+
+    def find(self, codes: Indices) -> Values:
+        if bool((codes[1:] >= codes[:-1]).all()):
+            return self._merged(codes)
+        order = np.argsort(codes, kind="stable")
+        positions = np.empty(len(codes), np.int64)
+        positions[order] = self._merged(codes.take(order))
+        return positions
+
+    def _merged(self, codes: Indices) -> Values:
+        """Return the position of each of the sorted codes, -1 where it is not there."""
+        known = len(self._codes)
+        if known == 0:
+            return np.full(len(codes), -1, np.int64)
+        # NumPy's stable sort takes two sorted runs for what they are and merges them; of equal codes ours is the first.
+        order = np.argsort(np.concatenate([self._codes, codes]), kind="stable")
+        ours = order < known
+        before = np.cumsum(ours)[~ours] - 1  # the last of ours that is not above it
+        return np.where((before >= 0) & (self._codes.take(np.maximum(before, 0)) == codes), before, -1)
+
+
+def make_lookup(codes: Indices, size: int, method: JoinMethod = "auto") -> Lookup:
+    """Choose and build a lookup of distinct, ascending codes in ``[0, size)``; ``method`` may leave no choice."""
+    if method == "hash":
+        return HashLookup(codes)
+    if method == "index":
+        return IndexLookup(codes)
+    if method == "merge":
+        return MergeLookup(codes)
     if size <= max(DIRECT_CODES, DIRECT_FACTOR * len(codes)):
         return DirectLookup(codes, size)
     if size <= max(BITMAP_CODES, BITMAP_FACTOR * len(codes)):

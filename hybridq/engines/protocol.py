@@ -16,6 +16,7 @@ from typing import Literal, Protocol
 
 import pyarrow as pa
 
+from hybridq.config import JoinMethod
 from hybridq.plan.expressions import AggregateCall, Expression, NamedExpression, SortKey
 from hybridq.types import Schema
 
@@ -137,7 +138,7 @@ class Engine(Protocol):
     def project(self, frame: Frame, expressions: Sequence[NamedExpression]) -> Frame:
         """Compute new columns; the result has those only."""
 
-    def build(self, frame: Frame, keys: Sequence[str]) -> BuildSide:
+    def build(self, frame: Frame, keys: Sequence[str], method: JoinMethod = "auto") -> BuildSide:
         """Make the build side of a join. Rows with a NULL key never match."""
 
     def count_matches(self, frame: Frame, build: BuildSide, keys: Sequence[Expression]) -> int:

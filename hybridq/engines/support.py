@@ -64,6 +64,11 @@ def type_lacking(kind: Kind, data_type: pa.DataType) -> str | None:
     return gpu.type_lacking(data_type) if kind == "gpu" else None
 
 
+def join_lacking(kind: Kind, method: str) -> str | None:
+    """Tell why an engine does not join by a method; ``None``: it does."""
+    return f"{NAMES[kind]} has no {method} joins" if kind == "gpu" and method in gpu.HOST_ONLY_METHODS else None
+
+
 def operator_lacking(kind: Kind, operator: str) -> str | None:
     """Tell why an engine does not run a step or sink (named by its class) or a join (its kind); ``None``: it does."""
     return gpu.OPERATORS_LACKING.get(operator) if kind == "gpu" else None

@@ -251,6 +251,7 @@ class Closing:
         schemas = {pending.id: pending.fragment.schema for pending in pipeline.builds}
         steps, needed, from_builds = fragments.prune_steps(pipeline.steps, _sink_columns(sink), schemas)
         builds: list[Build] = []
+        method = self._config.join_method
         for pending in pipeline.builds:
             wanted = from_builds[pending.id] | frozenset(pending.keys)
             schema = fragments.restrict(pending.fragment.schema, wanted)
@@ -259,17 +260,19 @@ class Closing:
                     pending.fragment, schema, pending.split_keys, pending.partitions, pending.witness
                 )
                 further = () if pending.witness is None else (pending.partitions,)
-                builds.append(PartitionedBuild(pending.id, stage, pending.keys, pending.split_keys, schema, further))
+                split_keys = pending.split_keys
+                builds.append(PartitionedBuild(pending.id, stage, pending.keys, split_keys, schema, further, method))
                 continue
             if not pending.inlined and pending.build_column is None:
                 stage = self.close(pending.fragment, schema)
-                builds.append(BroadcastBuild(pending.id, stage, pending.keys, schema, pending.splittable))
+                builds.append(BroadcastBuild(pending.id, stage, pending.keys, schema, pending.splittable, method))
                 continue
             if not isinstance(pending.fragment, OpenPipeline):
                 raise TypeError("an aligned build side is a pipeline")
             inner, inner_builds = self._close_pipeline(pending.fragment, CollectSink(schema))
             builds += inner_builds
-            builds.append(AlignedBuild(pending.id, inner, pending.keys, pending.probe_column, pending.build_column))
+            columns = (pending.probe_column, pending.build_column)
+            builds.append(AlignedBuild(pending.id, inner, pending.keys, *columns, method))
         return Pipeline(self._close_source(pipeline.source, needed), steps, sink), tuple(builds)
 
     def _close_source(self, source: Source | PendingSplit | PendingSort, needed: frozenset[str]) -> Source:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from hybridq.config import JoinMethod
 from hybridq.plan.expressions import AggregateCall, Expression, NamedExpression, SortKey
 from hybridq.plan.nodes import GroupingSets, JoinKind, ScanColumn
 from hybridq.plan.unnesting import UnnestKind
@@ -313,6 +314,8 @@ class BroadcastBuild:
         Of the output, with the names that its columns have here.
     splittable : bool
         The join could also be done by splitting both sides.
+    method : str
+        See ``hybridq.config.Config.join_method``.
     """
 
     id: int
@@ -320,6 +323,7 @@ class BroadcastBuild:
     keys: tuple[str, ...]
     schema: Schema
     splittable: bool = False
+    method: JoinMethod = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,6 +343,8 @@ class AlignedBuild:
         Key columns of the pipeline's output.
     probe_column, build_column : str or None
         Source columns of both tables whose row-group statistics decide what overlaps; ``None``: it is inlined.
+    method : str
+        As for ``BroadcastBuild``.
     """
 
     id: int
@@ -346,6 +352,7 @@ class AlignedBuild:
     keys: tuple[str, ...]
     probe_column: str | None
     build_column: str | None
+    method: JoinMethod = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,6 +372,8 @@ class PartitionedBuild:
     schema : Schema
     further : tuple of int
         Pieces that belong to every partition: those of ``SplitSink.witness``.
+    method : str
+        As for ``BroadcastBuild``.
     """
 
     id: int
@@ -373,6 +382,7 @@ class PartitionedBuild:
     split_keys: tuple[str, ...]
     schema: Schema
     further: tuple[int, ...] = ()
+    method: JoinMethod = "auto"
 
 
 Build = BroadcastBuild | AlignedBuild | PartitionedBuild

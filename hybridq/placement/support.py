@@ -10,11 +10,13 @@ from hybridq.engines.support import (
     aggregate_lacking,
     comparison_lacking,
     expression_lacking,
+    join_lacking,
     operator_lacking,
     type_lacking,
 )
 from hybridq.errors import Unsupported
 from hybridq.physical.pipeline import (
+    AlignedBuild,
     BroadcastBuild,
     PartialAggregateSink,
     PartitionedBuild,
@@ -76,6 +78,9 @@ def _part_lacking(part: Any, kind: Kind) -> str | None:
         return aggregate_lacking(kind, part)
     if isinstance(part, ScanColumn):
         return type_lacking(kind, part.type)
+    joins = isinstance(part, (BroadcastBuild, AlignedBuild, PartitionedBuild))
+    if joins and (reason := join_lacking(kind, part.method)) is not None:
+        return reason
     if isinstance(part, (StageSource, PartitionSource, RangeSource, BroadcastBuild, PartitionedBuild)):
         reasons = (type_lacking(kind, field.type) for field in part.schema)
         return next((reason for reason in reasons if reason is not None), None)

@@ -16,6 +16,7 @@ from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 
+from hybridq.config import JoinMethod
 from hybridq.engines.account import DeviceAccount
 from hybridq.engines.cache import ColumnCache, Files
 from hybridq.engines.protocol import BuildSide, Engine, Frame, ProbeKind, ReadColumn, ReadRequest
@@ -236,10 +237,10 @@ class SimulatedGpuEngine:
         _check_supported([item.expression for item in expressions])
         return self._frame("a projection", lambda: self._inner.project(_unwrap(frame), expressions))
 
-    def build(self, frame: Frame, keys: Sequence[str]) -> BuildSide:
+    def build(self, frame: Frame, keys: Sequence[str], method: JoinMethod = "auto") -> BuildSide:
         """Make the build side of a join; see ``Engine``."""
         what = "a join's build side"
-        return _OnDevice(self._run(what, lambda: self._inner.build(_unwrap(frame), keys)), self.memory, what)
+        return _OnDevice(self._run(what, lambda: self._inner.build(_unwrap(frame), keys, method)), self.memory, what)
 
     def count_matches(self, frame: Frame, build: BuildSide, keys: Sequence[Expression]) -> int:
         """Count the pairs of an inner join; see ``Engine``."""

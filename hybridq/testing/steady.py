@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from hybridq.config import JoinMethod
 from hybridq.engines.footer import footer_at
 from hybridq.engines.protocol import BuildSide, Engine, Frame, ReadRequest
 from hybridq.plan.expressions import AggregateCall, Call, Case, Cast, Expression, In, NamedExpression, SortKey, walk
@@ -134,9 +135,9 @@ class SteadyEngine:
         found: Frame = self._run("sort", frame.rows * len(keys), lambda: self._inner.sort(frame, keys))
         return found
 
-    def build(self, frame: Frame, keys: Sequence[str]) -> BuildSide:
+    def build(self, frame: Frame, keys: Sequence[str], method: JoinMethod = "auto") -> BuildSide:
         """Make the build side of a join; see ``Engine``."""
-        found: BuildSide = self._run("build", frame.rows, lambda: self._inner.build(frame, keys))
+        found: BuildSide = self._run("build", frame.rows, lambda: self._inner.build(frame, keys, method))
         return found
 
     def __getattr__(self, name: str) -> Any:

@@ -8,7 +8,15 @@ import pytest
 from hybridq.engines import lookup as lookups
 from hybridq.engines.compiled import Kernels
 from hybridq.engines.joining import _Matching
-from hybridq.engines.lookup import BitmapLookup, BucketLookup, DirectLookup, HashLookup, make_lookup
+from hybridq.engines.lookup import (
+    BitmapLookup,
+    BucketLookup,
+    DirectLookup,
+    HashLookup,
+    IndexLookup,
+    MergeLookup,
+    make_lookup,
+)
 
 GENERATOR = np.random.default_rng(3)
 EVEN = np.unique(GENERATOR.integers(0, 10**14, 50_000))
@@ -41,6 +49,19 @@ def test_positions(codes: np.ndarray, size: int, kind: type, loops: str, monkeyp
     every_second = np.repeat(wanted, 2)[::2]  # not side by side in memory
     every_second.flags.writeable = False
     assert lookup.find(every_second).tolist() == lookup.find(wanted).tolist()
+
+
+@pytest.mark.parametrize(("method", "kind"), [("hash", HashLookup), ("index", IndexLookup), ("merge", MergeLookup)])
+def test_a_lookup_that_is_asked_for_finds_the_same(method, kind) -> None:
+    for codes, size in ((np.arange(0, 3000, 3), 3000), (CLUSTERED, 10**14), (np.array([5]), 9), (EVEN[:0], 9)):
+        lookup = make_lookup(codes, size, method)
+        assert isinstance(lookup, kind)
+        wanted = np.concatenate([codes, GENERATOR.integers(0, size, 1000)])
+        places = {int(code): position for position, code in enumerate(codes)}
+        for order in (GENERATOR.permutation(len(wanted)), np.argsort(wanted)):
+            own = wanted[order]
+            assert lookup.find(own).tolist() == [places.get(int(code), -1) for code in own]
+        assert lookup.find(wanted[:0]).tolist() == []
 
 
 @pytest.mark.parametrize("some_unknown", [False, True])

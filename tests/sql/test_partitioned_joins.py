@@ -107,6 +107,20 @@ def test_every_type_of_key(session, tmp_path, type_name):
         check(session, tmp_path, QUERIES[name], ("gpu",))
 
 
+@pytest.mark.parametrize("method", ["hash", "merge", "index"])
+@pytest.mark.parametrize("limit", [0, 2**30], ids=["partitioned", "broadcast"])
+def test_every_method_that_is_asked_for_gives_the_same(tmp_path, method, limit):
+    with connect_in_process(join_method=method, broadcast_limit_bytes=limit, chunk_units=1) as session:
+        for type_name in ("int64", "text", "float"):
+            make_tables(session, tmp_path, type_name)
+            for name in ("two keys", "left", "full", "semi", "not in", "mark"):
+                query = check(session, tmp_path, QUERIES[name], ("cpu", "cop"))
+        assert f", by {method}" in str(query.explain())
+        stages = query.collect(mode="cop").report.stages
+        lacking = f"the GPU engine has no {method} joins"
+        assert any(lacking in stage.reason for stage in stages) == (method != "hash")
+
+
 KEYS = st.lists(st.none() | st.integers(0, 4), max_size=12)
 
 

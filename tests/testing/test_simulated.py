@@ -35,7 +35,7 @@ class Inner:
         time.sleep(0.02)
         return Block(frame.nbytes // 2)
 
-    def build(self, frame, keys):
+    def build(self, frame, keys, method="auto"):
         return Block(frame.nbytes)
 
     def sort(self, frame, keys):

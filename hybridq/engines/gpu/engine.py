@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from hybridq.config import JoinMethod
 from hybridq.engines.cache import ColumnCache
 from hybridq.engines.column import LARGE_STRING_BYTES, within
 from hybridq.engines.gpu import device
@@ -23,8 +24,9 @@ from hybridq.engines.gpu.join import GpuBuildSide, count_matches, probe_frame
 from hybridq.engines.gpu.memory import DeviceMemory
 from hybridq.engines.gpu.read import ColumnOperations, read_frame
 from hybridq.engines.gpu.sort import sort_frame
+from hybridq.engines.gpu.support import HOST_ONLY_METHODS
 from hybridq.engines.protocol import BuildSide, Frame, ProbeKind, ReadRequest
-from hybridq.errors import DeviceOutOfMemory, NumericOverflow
+from hybridq.errors import DeviceOutOfMemory, NumericOverflow, Unsupported
 from hybridq.plan.expressions import AggregateCall, Expression, NamedExpression, SortKey
 from hybridq.types import Schema, is_decimal, is_string, to_arrow_schema
 
@@ -107,7 +109,9 @@ class GpuEngine:
         evaluator = Evaluator(found, self._host)
         return GpuFrame({item.name: evaluator.column(item.expression) for item in expressions}, found.rows)
 
-    def build(self, frame: Frame, keys: Sequence[str]) -> BuildSide:
+    def build(self, frame: Frame, keys: Sequence[str], method: JoinMethod = "auto") -> BuildSide:
+        if method in HOST_ONLY_METHODS:
+            raise Unsupported(f"the GPU engine has no {method} joins")
         side = GpuBuildSide(own(frame), keys)
         self.settle()  # other threads, on other streams, may use it at once
         return side

@@ -19,6 +19,9 @@ OPERATORS_LACKING: Mapping[str, str] = {
 """What the GPU engine lacks of steps and sinks (by the names of their classes) and of joins (by their kinds), each with
 the reason that reports give."""
 
+HOST_ONLY_METHODS = frozenset({"merge", "index"})
+"""Methods of joining (``hybridq.config.Config.join_method``) that the engine does not have: its joins hash."""
+
 
 def type_lacking(data_type: pa.DataType) -> str | None:
     """Tell why the engine has no columns of a type that a query reads; ``None``: it has them.
