@@ -124,6 +124,7 @@ class Connection:
             detail = " ".join(str(error).split())
             raise ClusterUnreachable(f"no scheduler answered at {address} within {timeout:g} s: {detail}") from error
         send_promptly(getattr(self._client, "scheduler_comm", None))
+        connect_again_if_greeted_late(self._client)
         try:
             self._roster = Roster(self._client, patience)
             require_devices(self._roster.refresh(), address, len(workers_of(self._client, patience)))
@@ -213,6 +214,23 @@ class Connection:
             self._client.close(timeout=CLOSE_SECONDS)
         except Exception as error:  # nothing more can be done; a client that failed to connect again ends like this
             logger.info("closing the client: %s: %s", type(error).__name__, error)
+
+
+def connect_again_if_greeted_late(client: Any) -> None:
+    """Let a Dask client that connects again try once more where the scheduler's first words are not its greeting alone.
+
+    What tasks report meanwhile may come together with it. The client asserts that it does not, and would be connecting
+    for ever after.
+    """
+    ensure = client._ensure_connected
+
+    async def ensure_connected(timeout: float | None = None) -> None:
+        try:
+            await ensure(timeout=timeout)
+        except AssertionError as error:
+            raise OSError("the scheduler's greeting did not come alone") from error
+
+    client._ensure_connected = ensure_connected
 
 
 def check_scheduler(address: str, timeout: float, security: TlsFiles | None) -> None:

@@ -36,6 +36,9 @@ SCATTER_SECONDS = 120.0
 CANCEL_SECONDS = 5.0
 """Seconds that the scheduler may take to confirm that tasks are given up."""
 
+LATE_SECONDS = 5.0
+"""Seconds after which the scheduler has made all tasks that it was sent before a connection was lost."""
+
 FETCH_POLL_SECONDS = 0.5
 """How often, while a value is fetched, it is looked after the workers, and whether somebody wants to stop."""
 
@@ -304,13 +307,19 @@ class DaskExecutor:
         """Release a future, and tell the scheduler if the client has forgotten it, as what it lost with its connection.
 
         A scheduler that has not noticed that the connection was lost keeps what was wanted through it as wanted by the
-        client, and does not know of what the client wants any more. So the client wants it once more, and then no more.
+        client, and does not know of what the client wants any more. So the client wants it once more, and then no more;
+        and again a little later, for a task that was on its way to the scheduler is made after all of this.
         """
         if future.cancelled():
-            with contextlib.suppress(Exception):  # a client that has ended is told so elsewhere
-                for operation in ("client-desires-keys", "client-releases-keys"):
-                    self._client._send_to_scheduler({"op": operation, "keys": [key], "client": self._client.id})
+            loop = self._client.loop
+            self._want_no_more(key)
+            loop.add_callback(loop.call_later, LATE_SECONDS, self._want_no_more, key)
         future.release()
+
+    def _want_no_more(self, key: str) -> None:
+        with contextlib.suppress(Exception):  # a client that has ended is told so elsewhere
+            for operation in ("client-desires-keys", "client-releases-keys"):
+                self._client._send_to_scheduler({"op": operation, "keys": [key], "client": self._client.id})
 
     def cancel(self, keys: Sequence[str]) -> None:
         """Give tasks up, whatever state they are in."""

@@ -44,9 +44,13 @@ class Client:
     status = "running"
 
     def __init__(self, answers=()):
-        self.answers, self.sent = list(answers), []
+        self.answers, self.sent, self.late = list(answers), [], []
         self._loop = asyncio.new_event_loop()
-        self.loop = SimpleNamespace(asyncio_loop=self._loop)
+        self.loop = SimpleNamespace(
+            asyncio_loop=self._loop,
+            add_callback=lambda function, *arguments: function(*arguments),
+            call_later=lambda delay, function, *arguments: self.late.append((function, arguments)),
+        )
         threading.Thread(target=self._loop.run_forever, daemon=True).start()
 
     async def _gather(self, future, direct):
@@ -126,7 +130,11 @@ def test_the_scheduler_is_told_of_tasks_that_the_client_has_forgotten(make):
     assert lost.released
     assert kept.released
     said = {"keys": ["a"], "client": "client-1"}
-    assert executor._client.sent == [{"op": "client-desires-keys", **said}, {"op": "client-releases-keys", **said}]
+    told = [{"op": "client-desires-keys", **said}, {"op": "client-releases-keys", **said}]
+    assert executor._client.sent == told
+    for function, arguments in executor._client.late:  # for a task that the scheduler was just about to make
+        function(*arguments)
+    assert executor._client.sent == told + told
     assert executor._futures == {}
 
 

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import hybridq as hq
-from hybridq.dispatch.main_memory import MainMemory, resident_bytes
-from hybridq.dispatch.memory import check_chunk, host_footprint, rows_that_fit
+from hybridq.dispatch.main_memory import BUDGET_SHARE, LOOPS_BYTES, OWN_BYTES, MainMemory, resident_bytes
+from hybridq.dispatch.memory import check_chunk, host_footprint, range_bytes, rows_that_fit, waiting_bytes
 from hybridq.errors import DeviceOutOfMemory, ExecutionError
 from hybridq.physical.chunks import Chunk, ParquetUnits
 
@@ -59,6 +59,28 @@ def test_cpu_chunks_are_sized_by_the_smallest_worker():
     large = dataclasses.replace(device("cpu", 1), memory=9000)
     assert rows_that_fit([small, large, device("gpu")], 1.0, "cpu") == int(1000 * 0.6 / 2 * 0.9 / 3)
     assert rows_that_fit([device("cpu")], 1.0, "cpu") is None
+    # Of a worker that needs most of its memory for itself, they get what is left.
+    tight = dataclasses.replace(small, budget=120)
+    assert rows_that_fit([tight, large], 1.0, "cpu") == int(120 / 2 * 0.9 / 3)
+    assert range_bytes([tight]) == 3
+    assert waiting_bytes([tight]) == 25
+
+
+def test_what_a_process_will_import_is_not_the_chunks():
+    assert MainMemory(512 * MIB).limit <= 512 * MIB * BUDGET_SHARE - OWN_BYTES
+    assert MainMemory(2048 * MIB).limit <= 2048 * MIB * BUDGET_SHARE - OWN_BYTES - LOOPS_BYTES
+
+
+def test_a_paused_worker_moves_pieces_to_files():
+    account = MainMemory(resident_bytes())  # all of it is in use
+    moved = []
+    account.keeps(lambda: 0, lambda wanted: moved.append(wanted) or wanted)
+    account.relieve()
+    assert len(moved) == 1
+    assert moved[0] >= 0.2 * account.memory_limit
+    account.memory_limit *= 2
+    account.relieve()
+    assert len(moved) == 1
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import pytest
 
 import hybridq as hq
 from faults import inside
-from hybridq.dispatch.connection import Connection
+from hybridq.dispatch.connection import Connection, connect_again_if_greeted_late
 from hybridq.errors import ClusterUnreachable
 
 cloudpickle.register_pickle_by_value(inside)
@@ -79,6 +79,24 @@ def test_a_scheduler_that_dies_ends_the_query_with_one_error_and_the_session_clo
         query.collect()
     session.close()
     wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids))  # noqa: PTH110
+
+
+def test_a_client_connects_again_though_reports_come_with_the_greeting():
+    import asyncio
+
+    class Client:
+        tries = 0
+
+        async def _ensure_connected(self, timeout=None):
+            self.tries += 1
+            assert self.tries > 1, "two messages came"
+
+    client = Client()
+    connect_again_if_greeted_late(client)
+    with pytest.raises(OSError, match="greeting"):  # which Dask's client takes as a reason to try again
+        asyncio.run(client._ensure_connected(timeout=1))
+    asyncio.run(client._ensure_connected(timeout=1))
+    assert client.tries == 2
 
 
 def test_closing_a_client_that_failed_to_connect_again_is_no_error():
