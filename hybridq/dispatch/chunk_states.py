@@ -143,6 +143,8 @@ class Part:
         The chunk, if it is a single one.
     address : str
         The worker that made it.
+    kind : str
+        Of that worker.
     """
 
     order: tuple[int, ...]
@@ -152,6 +154,7 @@ class Part:
     bytes: int = 0
     state: ChunkState | None = None
     address: str = ""
+    kind: Kind = "cpu"
 
 
 @dataclass(slots=True)

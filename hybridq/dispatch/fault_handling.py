@@ -237,10 +237,14 @@ class FaultHandling(QueryRun):
                 self._redo_if_lost(run, there)
                 continue
             for key, merging in list(run.merging.items()):
-                if merging.kind == "gpu" or any(_lost(part.state, there) for part in merging.parts):
+                if merging.kind == "gpu" or any(_lost(part.kind, part.address, there) for part in merging.parts):
                     run.give_up_merge(key)
                     self._executor.cancel([key])
-            for part in [part for part in run.parts if _lost(part.state, there)]:
+            lost = [part for part in run.parts if _lost(part.kind, part.address, there)]
+            if any(part.state is None for part in lost):
+                self._redo(run, "merged results were lost with the last GPU worker")
+                continue
+            for part in lost:
                 if part.state is not None:
                     run.undo(part)
                     self._move_to_cpu(run, part.state, cause)
@@ -259,16 +263,18 @@ class FaultHandling(QueryRun):
     def _redo_if_lost(self, run: StageRun, there: set[str]) -> None:
         """Run a whole stage again, on the CPU, whose output is lost while another stage still needs it."""
         users = [self._runs[i] for i in self._needed_by[run.stage.id] if self._runs[i].status != "done"]
-        if not users or not _lost(run.output_state, there):
-            return
-        self._forbid_if_strict(f"stage {run.stage.id} ({run.stage.title}) lost its output with the last GPU worker")
-        for each in [run, *users]:
-            decision = each.decision
-            if each is run:
-                decision = Decision(run.stage.id, "EXEC_CPU", "its output was lost with the last GPU worker")
-                each.report.mode, each.report.reason = decision.mode, decision.reason
-                each.report.retries += 1
-            self._begin_again(each, decision)
+        if users and _lost(run.output_kind, run.output_address, there):
+            self._redo(run, "its output was lost with the last GPU worker")
+            for each in users:
+                self._begin_again(each, each.decision)
+
+    def _redo(self, run: StageRun, cause: str) -> None:
+        """Run a stage again from its start, on the CPU."""
+        self._forbid_if_strict(f"stage {run.stage.id} ({run.stage.title}): {cause}")
+        decision = Decision(run.stage.id, "EXEC_CPU", cause)
+        run.report.mode, run.report.reason = decision.mode, decision.reason
+        run.report.retries += 1
+        self._begin_again(run, decision)
 
     def _needed_kinds(self) -> set[Kind]:
         """Return the kinds of worker without which the query does not get on."""
@@ -283,6 +289,6 @@ class FaultHandling(QueryRun):
         return needed
 
 
-def _lost(state: ChunkState | None, there: set[str]) -> bool:
-    """Tell whether a chunk's value was on a GPU worker that is gone."""
-    return state is not None and state.kind == "gpu" and state.event is not None and state.event["address"] not in there
+def _lost(kind: Kind, address: str, there: set[str]) -> bool:
+    """Tell whether a value was on a GPU worker that is gone."""
+    return kind == "gpu" and address not in there

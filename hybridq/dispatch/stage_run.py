@@ -56,8 +56,8 @@ class StageRun:
         The output in Arrow's stream format, if it is small.
     output_bytes : int
         Its size in memory.
-    output_address : str
-        The worker that made the output.
+    output_address, output_kind : str
+        The worker that made the output, and its kind.
     released : bool
         The output is not on the cluster any more: nobody needed it.
     ahead : dict of int to str
@@ -91,8 +91,8 @@ class StageRun:
     output: str | None = None
     answer: bytes | None = None
     output_bytes: int = 0
-    output_state: ChunkState | None = None
     output_address: str = ""
+    output_kind: Kind = "cpu"
     released: bool = False
     stopped_early: bool = False
     rows_done: int = 0
@@ -264,13 +264,15 @@ class StageRun:
         progress.rows += rows
         self._record(state, event)
         if state.complete:
-            self.output, self.output_state, self.answer = state.key, state, event.get("answer")
+            self.output, self.output_kind, self.answer = state.key, state.kind, event.get("answer")
             self.output_bytes, self.output_address = int(event["bytes"]), str(event.get("address", ""))
             self.report.output_rows = int(event["rows"])
             return
         self.report.spilled_bytes += int(event.get("spilled_bytes", 0))
         address = str(event.get("address", ""))
-        part = Part(state.chunk.order, state.key, int(event["rows"]), rows, int(event["bytes"]), state, address)
+        part = Part(
+            state.chunk.order, state.key, int(event["rows"]), rows, int(event["bytes"]), state, address, state.kind
+        )
         bisect.insort(self.parts, part, key=lambda item: item.order)
 
     def undo(self, part: Part) -> None:
@@ -373,12 +375,12 @@ class StageRun:
         address = str(event.get("address", ""))
         if merging.last:
             self.output, self.output_bytes, self.output_address = key, int(event.get("bytes", 0)), address
-            self.answer = event.get("answer")
+            self.output_kind, self.answer = merging.kind, event.get("answer")
             self.report.output_rows = int(event["rows"])
         else:
             total = sum(part.source_rows for part in merging.parts)
             size = int(event.get("bytes", 0))
-            part = Part(merging.parts[0].order, key, int(event["rows"]), total, size, address=address)
+            part = Part(merging.parts[0].order, key, int(event["rows"]), total, size, None, address, merging.kind)
             bisect.insort(self.parts, part, key=lambda item: item.order)
         return merging.parts
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+import time
 
 import pyarrow as pa
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 import hybridq.catalog
 import hybridq.dispatch.driver
 import hybridq.dispatch.fault_handling
+from hybridq.dispatch.stage_run import StageRun
 from hybridq.errors import (
     DeviceOutOfMemory,
     ExecutionError,
@@ -289,6 +291,34 @@ def test_output_lost_with_the_last_gpu_is_made_again():
     assert report.stages[0].mode == "EXEC_CPU"
     assert "lost" in report.stages[0].reason
     assert report.stages[0].retries == 1
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_what_a_gpu_has_merged_is_made_again_when_the_last_one_is_lost(last, monkeypatch):
+    """The merge that makes a stage's output, or one of neighbours on the way to it."""
+    # What reads the output waits for it as long as it is to be made on a GPU.
+    executor = FakeExecutor(BOTH, lambda executor, task: "hang" if last and "-q-1-0-" in task.key else None)
+    monkeypatch.setattr(hybridq.dispatch.driver, "merging_kind", lambda size, rows: "gpu")
+    if not last:
+        monkeypatch.setattr(StageRun, "ready_to_fold", two_of_four)
+    merge = executor.merge
+
+    def lose(task, parts, kind, priority):
+        merge(task, parts, kind, priority)
+        if task.last == last:
+            executor.there = [device("cpu")]
+            time.sleep(0.03)  # so that the driver looks for workers next
+
+    executor.merge = lose
+    driver, report = make_driver(executor, 60, "cop", stages=[scan_stage(60), follow_up(1, 0)], chunk_units=1)
+    assert values(driver.run()) == list(range(60))
+    assert report.stages[0].mode == "EXEC_CPU"
+    assert "lost with the last GPU" in report.stages[0].reason
+
+
+def two_of_four(run):
+    """Have the first two of four results merged, once."""
+    return run.parts[:2] if len(run.parts) == 4 and not run.merging else None
 
 
 def test_early_stop_takes_no_more_chunks_than_needed():
