@@ -396,6 +396,9 @@ def _decode(text: bytes, name: str) -> str:
 
 
 def _connect(cluster: str | None, data: Path, source: str | bytes, follow_links: bool) -> Session:
+    from hybridq.pandas_later import leave_pandas_for_later
+
+    leave_pandas_for_later()  # DataFusion's import would have it imported
     from hybridq.catalog import Catalog
     from hybridq.planning import check_query
     from hybridq.session import connect

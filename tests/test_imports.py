@@ -27,6 +27,7 @@ ALLOWED = {
         "plan.expressions",
         "plan.nodes",
         "plan.cardinality",
+        "plan.parts",
         "plan.statistics",
         "plan.windows",
     },
@@ -38,6 +39,7 @@ ALLOWED = {
         "catalog",
         "plan.expressions",
         "plan.nodes",
+        "pandas_later",
         "report",
         "security",
         "storage",
@@ -101,6 +103,17 @@ def test_importing_hybridq_is_light():
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
+
+
+def test_pandas_is_imported_when_it_is_needed():
+    program = (
+        "import sys; from hybridq.pandas_later import leave_pandas_for_later; leave_pandas_for_later();"
+        "import pyarrow as pa; table = pa.table({'x': [1, 2]}); assert 'pandas' not in sys.modules;"
+        "import datafusion; assert 'pandas' not in sys.modules;"
+        "print(table.to_pandas().x.tolist(), pa.Table.from_pandas(table.to_pandas()).equals(table))"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[1, 2] True"
 
 
 def test_the_command_starts_without_arrow_or_dask():

@@ -18,6 +18,7 @@ from hybridq.dispatch.read_ahead import READ_AHEAD
 from hybridq.engines.account import DeviceAccount
 from hybridq.engines.protocol import BuildSide, Engine
 from hybridq.errors import ConfigurationError, DeviceUnavailable
+from hybridq.pandas_later import leave_pandas_for_later
 
 RELIEF_MILLISECONDS = 500
 """How often a worker looks whether Dask has paused it for want of memory."""
@@ -45,8 +46,11 @@ def dask_setup(worker: Any) -> None:
     else:
         main_memory().keeps(lambda: BUILD_SIDES.nbytes)
     _relieve_while_paused(worker)
-    # Arrow imports pandas at the first conversion of a list, which takes a third of a second; not in a query's time.
-    threading.Thread(target=pa.array, args=([1],), daemon=True).start()
+    if os.environ.get("HYBRIDQ_ENGINE") == "cpu":  # it was started by hybridq, and runs nothing else
+        leave_pandas_for_later()
+    else:
+        # Arrow imports pandas as it first converts a list, which takes a third of a second; not in a query's time.
+        threading.Thread(target=pa.array, args=([1],), daemon=True).start()
 
 
 def _relieve_while_paused(worker: Any) -> None:

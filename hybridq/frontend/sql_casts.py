@@ -28,7 +28,7 @@ def with_microseconds(text: str) -> str:
     >>> with_microseconds("select cast(a as timestamp), b::timestamptz, timestamp '2020-01-01' as timestamp from t")
     "select cast(a as timestamp(6)), b::timestamptz(6), timestamp(6) '2020-01-01' as timestamp from t"
     """
-    found = list(tokens(text))
+    found = tokens(text)
     ends = []
     callers: list[str] = []  # for each open parenthesis, the word before it
     for position, token in enumerate(found):
@@ -62,7 +62,7 @@ def with_casts_told_apart(text: str) -> str:
     >>> with_casts_told_apart("select sum(x), sum(cast(x as double)), x::int from t")
     'select sum(x), sum(cast(coalesce(x) as double)), coalesce(coalesce(x))::int from t'
     """
-    found = list(tokens(text))
+    found = tokens(text)
     kinds: list[str] = []
     inserts: list[tuple[int, str]] = []
     for position, token in enumerate(found[:-1]):

@@ -55,7 +55,7 @@ def refuse_time_zones(text: str) -> None:
     Unsupported
         With the position.
     """
-    found = list(tokens(text))
+    found = tokens(text)
     words = [token.value if token.kind == "word" else "" for token in found]
     casts = "arrow_cast" in words
     for position, token in enumerate(found):
@@ -79,9 +79,9 @@ def refuse_other_statements(text: str) -> frozenset[str]:
     Unsupported
         If it has a clause that would be ignored, or an expression that would take seconds to plan.
     """
-    found = list(tokens(text))
+    found = tokens(text)
     while found and found[-1].value == ";" and found[-1].kind == "sign":
-        found.pop()
+        found = found[:-1]
     if not found:
         raise SqlError("there is no query in the text", 1, 1)
     first = next((token for token in found if token.value != "("), found[0])

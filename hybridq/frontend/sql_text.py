@@ -6,6 +6,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from hybridq.errors import Unsupported
 
@@ -45,8 +46,13 @@ class Token:
     offset: int
 
 
-def tokens(text: str) -> Iterator[Token]:
-    """Yield the tokens of an SQL text, without blanks and comments."""
+@lru_cache(maxsize=16)
+def tokens(text: str) -> tuple[Token, ...]:
+    """Return the tokens of an SQL text, without blanks and comments; planning asks several times for each text."""
+    return tuple(_tokens(text))
+
+
+def _tokens(text: str) -> Iterator[Token]:
     for match in _TOKEN.finditer(text):
         kind = match.lastgroup or "sign"
         if kind == "blank":

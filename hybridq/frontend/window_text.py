@@ -31,7 +31,7 @@ def with_windows_spelled_out(text: str) -> str:
     'select sum(x) over (partition by z order by y) from t window w as (partition by z)'
     """
     for _ in range(MOST_NAMED_WINDOWS):
-        found = list(tokens(text))
+        found = tokens(text)
         named = [position for position in range(2, len(found)) if _is_window_name(found, position)]
         if not named:
             return text
@@ -90,7 +90,7 @@ def with_rows_for_groups(text: str) -> str:
     >>> with_rows_for_groups("sum(groups) over (order by x groups between 1 preceding and current row)")
     'sum(groups) over (order by x rows between 1 preceding and current row)'
     """
-    found = list(tokens(text))
+    found = tokens(text)
     for position in range(len(found) - 1, -1, -1):
         if _is(found[position], "groups") and _begins_frame(found, position + 1):
             begin = found[position].offset
@@ -107,7 +107,7 @@ def _begins_frame(found: Sequence[Token], position: int) -> bool:
 
 def _one_less(text: str) -> str | None:
     """Move the first filter of a window function; ``None`` where there is none."""
-    found = list(tokens(text))
+    found = tokens(text)
     for position, token in enumerate(found):
         if not (_is(token, "filter") and _word(found, position + 1) == "(" and _word(found, position + 2) == "where"):
             continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -11,6 +11,7 @@ import pyarrow as pa
 from hybridq.errors import ExecutionError
 from hybridq.physical.pipeline import Stage
 from hybridq.plan.expressions import Expression, Literal, SubqueryValue, transform, walk
+from hybridq.plan.parts import field_names
 from hybridq.plan.rules.constant_folding import fold
 
 Part = TypeVar("Part")
@@ -67,14 +68,15 @@ def value_of(table: pa.Table, title: str) -> Any:
 
 
 def _expressions(part: Any) -> Iterator[Expression]:
-    if isinstance(part, Expression):
-        yield part
-    elif isinstance(part, tuple):
-        for item in part:
-            yield from _expressions(item)
-    elif is_dataclass(part) and not isinstance(part, type):
-        for field in fields(part):
-            yield from _expressions(getattr(part, field.name))
+    pending = [part]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, Expression):
+            yield part
+        elif isinstance(part, tuple):
+            pending.extend(reversed(part))
+        elif (names := field_names(type(part))) is not None:
+            pending.extend([getattr(part, name) for name in reversed(names)])
 
 
 def _changed(part: Part, change: Callable[[Expression], Expression]) -> Part:
@@ -85,9 +87,9 @@ def _changed(part: Part, change: Callable[[Expression], Expression]) -> Part:
         items = tuple(_changed(item, change) for item in part)
         same = all(new is old for new, old in zip(items, part, strict=True))
         return part if same else items  # type: ignore[return-value]
-    if is_dataclass(part) and not isinstance(part, type):
-        found = {field.name: getattr(part, field.name) for field in fields(part)}
+    if (names := field_names(type(part))) is not None:
+        found = {name: getattr(part, name) for name in names}
         changed = {name: _changed(value, change) for name, value in found.items()}
         different = {name: value for name, value in changed.items() if value is not found[name]}
-        return replace(part, **different) if different else part
+        return replace(part, **different) if different else part  # type: ignore[type-var]
     return part

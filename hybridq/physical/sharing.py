@@ -8,7 +8,7 @@ sides and subqueries are replaced by numbers in the order in which they appear.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -28,6 +28,7 @@ from hybridq.physical.pipeline import (
     StageSource,
 )
 from hybridq.plan.expressions import Literal, SubqueryValue
+from hybridq.plan.parts import field_names
 from hybridq.types import Field, Schema
 
 NAMED = frozenset({"name", "mark", "output", "keys", "groups", "split_keys", "witness", "lists", "ordinality"})
@@ -98,14 +99,15 @@ def _rest(stage: Stage, earlier: int, schema: Schema, finish: tuple[FinishStep, 
 _FINISHING = ("sort", "limit", "window")
 
 
-_BUILD_IDS = {
-    (ProbeStep, "build"),
-    (BroadcastBuild, "id"),
-    (AlignedBuild, "id"),
-    (PartitionedBuild, "id"),
-    (PartitionSource, "id"),
-    (RangeSource, "id"),
+_BUILD_IDS: Mapping[type, str] = {
+    ProbeStep: "build",
+    BroadcastBuild: "id",
+    AlignedBuild: "id",
+    PartitionedBuild: "id",
+    PartitionSource: "id",
+    RangeSource: "id",
 }
+"""The attribute of each part of a stage that is the number of a build side."""
 
 
 class _NotComparable(Exception):
@@ -157,13 +159,14 @@ class _Comparison:
             return "literal", part.type, repr(part.value)  # 0.0 and -0.0 are equal, and not the same
         if isinstance(part, SubqueryValue):
             return "subquery", part.type, self.subqueries[part.number]
-        if is_dataclass(part) and not isinstance(part, type):
+        if (attributes := field_names(type(part))) is not None:
             found: list[Hashable] = [type(part).__name__]
-            for field in fields(part):
-                value = getattr(part, field.name)
-                if (type(part), field.name) in _BUILD_IDS:
+            build_id = _BUILD_IDS.get(type(part))
+            for name in attributes:
+                value = getattr(part, name)
+                if name == build_id:
                     value = self._builds.setdefault(value, len(self._builds))
-                found.append(self.form(value, field.name in NAMED))
+                found.append(self.form(value, name in NAMED))
             return tuple(found)
         if part is None or isinstance(part, bool | int | pa.DataType):
             return type(part).__name__, part

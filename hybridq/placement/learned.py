@@ -11,7 +11,6 @@ import hashlib
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields, is_dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +20,7 @@ from hybridq.placement.choice import StageMode
 from hybridq.placement.curves import LEAST_SECONDS, Curve
 from hybridq.placement.stage_times import KINDS
 from hybridq.plan.expressions import Call, In, Literal
+from hybridq.plan.parts import field_names
 from hybridq.topology import Kind
 
 KEPT_PER_SIZE = 9
@@ -236,10 +236,8 @@ def _shape(value: Any) -> Any:
         return ["table", value.table, columns, _shape(value.predicate)]
     if isinstance(value, tuple):
         return [_shape(item) for item in value]
-    if is_dataclass(value) and not isinstance(value, type):
-        content = [
-            _shape(getattr(value, item.name)) for item in fields(value) if item.name not in ("id", "stage", "build")
-        ]
+    if (names := field_names(type(value))) is not None:
+        content = [_shape(getattr(value, name)) for name in names if name not in ("id", "stage", "build")]
         return [type(value).__name__, content]
     if isinstance(value, pa.DataType):
         return str(value)

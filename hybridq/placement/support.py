@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, is_dataclass
 from typing import Any
 
 from hybridq.engines.support import (
@@ -28,6 +27,7 @@ from hybridq.physical.pipeline import (
 )
 from hybridq.plan.expressions import AggregateCall, Expression, SortKey
 from hybridq.plan.nodes import ScanColumn
+from hybridq.plan.parts import field_names
 from hybridq.plan.windows import WindowCall
 from hybridq.topology import Kind
 
@@ -106,13 +106,11 @@ def _compared(part: Any) -> Iterator[Expression]:
 
 def _parts(value: Any) -> Iterator[Any]:
     """Yield what a pipeline is made of, however it is nested: steps, sinks, expressions, aggregates."""
-    if isinstance(value, tuple):
-        for item in value:
-            yield from _parts(item)
-    elif is_dataclass(value) and not isinstance(value, type):
-        yield value
-        for field in fields(value):
-            # Of tables and types there is nothing to compute.
-            content = getattr(value, field.name)
-            if isinstance(content, tuple) or is_dataclass(content):
-                yield from _parts(content)
+    pending = [value]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, tuple):
+            pending.extend(reversed(part))
+        elif (names := field_names(type(part))) is not None:  # of tables and types there is nothing to compute
+            yield part
+            pending.extend([getattr(part, name) for name in reversed(names)])

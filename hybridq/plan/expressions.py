@@ -287,9 +287,11 @@ class SortKey:
 
 def walk(expression: Expression) -> Iterator[Expression]:
     """Yield the expression and everything below it, parents first."""
-    yield expression
-    for child in expression.children:
-        yield from walk(child)
+    pending = [expression]
+    while pending:
+        part = pending.pop()
+        yield part
+        pending.extend(reversed(part.children))
 
 
 def substitute(expression: Expression, values: Mapping[str, Expression]) -> Expression:

@@ -67,15 +67,16 @@ def optimize(plan: Plan, statistics: Callable[[str], TableStatistics]) -> Plan:
 
 
 def _optimized(root: Node, estimator: Estimator) -> Node:
+    before: list[Node] = []  # what each rule was given in the round before this one
+    last = root  # what that round made
     for _ in range(MOST_ROUNDS):
-        changed = _round(root, estimator)
-        if changed == root:
+        given: list[Node] = []
+        for number, rule in enumerate(RULES):
+            if before and root == before[number]:
+                return last  # from here on this round would do what that one did
+            given.append(root)
+            root = rule(root, estimator) if rule in WITH_ESTIMATES else rule(root)  # type: ignore[call-arg]
+        if root == given[0]:
             break
-        root = changed
-    return root
-
-
-def _round(root: Node, estimator: Estimator) -> Node:
-    for rule in RULES:
-        root = rule(root, estimator) if rule in WITH_ESTIMATES else rule(root)  # type: ignore[call-arg]
+        before, last = given, root
     return root
