@@ -24,7 +24,6 @@ from hybridq.engines.column import (
     Mask,
     Values,
     combine_valid,
-    concatenate,
     concatenate_valid,
     from_arrow,
     storage_dtype,
@@ -232,8 +231,8 @@ class _Reading:
             return rows[: self._kernels.rows_where(wanted, codes, rows)]
         return group.kept[: self._kernels.keep_where(wanted, codes, group.kept, len(group.kept))]
 
-    def _kept(self, group: _Group, name: str, decoded: Decoded | None = None) -> Column:
-        """Return a column's rows that are left."""
+    def _kept(self, group: _Group, name: str, decoded: Decoded | None = None, out: Values | None = None) -> Column:
+        """Return a column's rows that are left; numbers are written to ``out``, if it is given."""
         found = self._decode(group, name) if decoded is None else decoded
         data_type = self._columns[name].type
         valid = found.valid if found.valid is None or group.kept is None else found.valid[group.kept]
@@ -241,7 +240,7 @@ class _Reading:
             codes = found.codes if group.kept is None else self._take(found.codes, group.kept)
             return Column(data_type, codes, valid, dictionary=found.texts)
         assert found.table is not None
-        values = np.empty(group.left, found.table.dtype)
+        values = np.empty(group.left, found.table.dtype) if out is None else out
         pages.gather(self._kernels, found.table, found.codes, group.kept, values)
         return Column(data_type, values, valid)
 
@@ -281,25 +280,30 @@ class _Reading:
         hold : bool
             The row groups keep their part.
         """
-        parts = []
-        for group in self._groups:
-            if group.left == 0:
-                continue
+        groups = [group for group in self._groups if group.left]
+        if not groups:
+            return _empty(column.type)
+        dtype = storage_dtype(column.type)
+        values = None if dtype is None else np.empty(sum(group.left for group in groups), dtype)
+        dictionary: pa.Array | None = None
+        parts, start = [], 0
+        for group in groups:
+            out = None if values is None else values[start : start + group.left]
+            start += group.left
             part = group.held.get(column.name)
             if part is None:
-                part = self._kept(group, column.name)
+                part = self._kept(group, column.name, out=out)
                 if hold:
                     group.held[column.name] = part
+            elif out is not None:
+                out[:] = part.numbers
             parts.append(part)
-        if not parts:
-            return _empty(column.type)
-        joined = _one_dictionary(self._kernels, parts) if types.is_string(column.type) else concatenate(parts)
+        if values is None:
+            joined = _one_dictionary(self._kernels, parts)
+            values, dictionary = joined.values, joined.dictionary
         bounds = {source: (low, high) for source, low, high in self._request.bounds}
-        low, high = bounds.get(column.source, (None, None))
-        values, valid = joined.values, joined.valid
-        return Column(
-            column.type, values, valid, dictionary=joined.dictionary, bounds=column_bounds(column.type, low, high)
-        )
+        bounds_here = column_bounds(column.type, *bounds.get(column.source, (None, None)))
+        return Column(column.type, values, concatenate_valid(parts), dictionary=dictionary, bounds=bounds_here)
 
     def _fetch(self, names: Sequence[str]) -> dict[str, Column]:
         """Have columns read in another way, of row groups with rows left; returns those rows."""
