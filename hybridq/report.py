@@ -96,6 +96,9 @@ class ModePrediction:
 READ_AHEAD = "read ahead"
 """What a ``Span`` is called that reads for a chunk before it can run."""
 
+GIVEN_UP = "given up"
+"""What a ``Span`` is called of a chunk that took too long, until it was handed to another kind of device."""
+
 
 @dataclass(slots=True)
 class Span:
@@ -104,7 +107,8 @@ class Span:
     Attributes
     ----------
     what : str
-        ``chunk``, ``merge``, or ``read ahead``: what a chunk reads, read before it could run.
+        ``chunk``, ``merge``, ``read ahead`` (what a chunk reads, read before it could run) or ``given up`` (a chunk
+        that was not done in time, and then went to another kind of device).
     number : int
         Of the chunk.
     worker, kind : str

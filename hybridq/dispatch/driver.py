@@ -30,7 +30,7 @@ from hybridq.errors import ExecutionError, QueryCancelled
 from hybridq.physical.binding import value_of
 from hybridq.physical.chunks import Chunk, PieceUnits, RangeUnits
 from hybridq.physical.pipeline import BroadcastBuild, PartitionedBuild, PartitionSource, RangeSource
-from hybridq.placement.cost import NETWORK_BYTES_PER_S, merging_kind
+from hybridq.placement.passing_on import NETWORK_BYTES_PER_S, merging_kind
 from hybridq.topology import Kind
 
 POLL_SECONDS = 0.5
@@ -38,6 +38,9 @@ POLL_SECONDS = 0.5
 
 MERGE_PRIORITY = 1000
 """Merges go before chunks: they free memory."""
+
+LATE_POLL_SECONDS = 0.05
+"""How often it looks whether chunks take far longer than expected, where another kind of device could do them."""
 
 LARGE_INPUT_BYTES = 2**20
 """Build sides from which it matters, for a stage of few chunks as well, that every device has them: Dask would rather
@@ -93,7 +96,7 @@ class Driver(Delivering):
         while self._runs[self._last].status != "done":
             self._advance()
             try:
-                self._handle(self._executor.messages.get(timeout=POLL_SECONDS))
+                self._handle(self._next_message())
                 while True:
                     self._handle(self._executor.messages.get_nowait())
             except queue.Empty:
@@ -102,6 +105,23 @@ class Driver(Delivering):
                 self._look_for_workers()
                 self._look_for_overdue()
                 checked = time.monotonic()
+
+    def _next_message(self) -> Message:
+        """Wait for the next message, looking for chunks that are late meanwhile.
+
+        Raises
+        ------
+        queue.Empty
+            There was none for ``POLL_SECONDS``, or late chunks are to be handed out anew.
+        """
+        until = time.monotonic() + POLL_SECONDS
+        while self._watches() and (left := until - time.monotonic()) > 0:
+            try:
+                return self._executor.messages.get(timeout=min(left, LATE_POLL_SECONDS))
+            except queue.Empty:
+                if self._move_late():
+                    raise
+        return self._executor.messages.get(timeout=max(until - time.monotonic(), 0.001))
 
     def _switch(self, found: TooLarge) -> None:
         """Begin the query again, with rows split where too many were to be in one place."""
@@ -240,6 +260,10 @@ class Driver(Delivering):
                 self._submit(run, item.chunk, item.kind, item.ahead)
         if run.exhausted or run.source is None:
             return
+        cause = run.policy.call_in(run.untaken_rows, run.running.rows_left(run.policy))
+        if cause is not None:
+            run.report.reason += f"; while it ran both were put to work: {cause}"
+            self._share_inputs(run)
         took = True
         while took and not run.exhausted and not self._is_ahead(run):
             took = False

@@ -46,7 +46,7 @@ from hybridq.physical.pipeline import (
     UnnestStep,
     WindowStep,
 )
-from hybridq.placement.cost import GPU_MERGE_ROWS
+from hybridq.placement.passing_on import GPU_MERGE_ROWS
 from hybridq.plan.expressions import Column, NamedExpression
 from hybridq.types import declared, to_arrow_schema
 

@@ -12,6 +12,7 @@ from typing import Any
 from hybridq.dispatch.chunk_states import ChunkState, Part, Waiting, source_rows
 from hybridq.dispatch.devices import slots
 from hybridq.dispatch.executor import Failed
+from hybridq.dispatch.late_chunks import late_chunk, may_move, note_given_up
 from hybridq.dispatch.memory import GIVE_UP_AFTER, remedy, tightest
 from hybridq.dispatch.query_run import QueryRun
 from hybridq.dispatch.recovery import lost_output, lost_parts, to_restart
@@ -202,6 +203,38 @@ class FaultHandling(QueryRun):
                 del self._finished[key]
             elif now - since > EVENT_TIMEOUT:
                 self._handle_lost(run, key)
+
+    # --- chunks that are late --------------------------------------------------------------------------------------
+
+    def _watches(self) -> bool:
+        """Tell whether there are chunks that another kind of device could take if they are late."""
+        return not self._strict and any(may_move(run) for run in self._runs.values())
+
+    def _move_late(self) -> bool:
+        """Give chunks that take far longer than expected to the other kind of device; tell whether there were any."""
+        now, found = time.perf_counter(), False
+        for run in list(self._runs.values()):
+            while may_move(run) and (state := late_chunk(run, now)) is not None:
+                self._give_up(run, state, now)
+                found = True
+        return found
+
+    def _give_up(self, run: StageRun, state: ChunkState, now: float) -> None:
+        other = run.policy.replacement(state.kind)
+        if other is None:
+            return
+        elapsed = now - state.began if state.began else 0.0
+        del run.running[state.key]
+        self._finished.pop(state.key, None)
+        self._events.pop(state.key, None)
+        self._executor.cancel([state.key, *run.no_longer_ahead(state.chunk)])
+        note_given_up(run, state, elapsed)
+        why = f"it was not done after {elapsed:.3g} s" if elapsed else "it would have been done much later"
+        run.fell_back(state.chunk, why, f"moved to the {other.upper()}")
+        pieces = self._pieces(run, state.chunk) if other == "cpu" else [state.chunk]
+        for piece in pieces:
+            run.again(piece, other)
+        run.report.retries -= len(pieces) - 1
 
     # --- workers that come and go ----------------------------------------------------------------------------------
 

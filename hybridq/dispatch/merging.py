@@ -15,7 +15,7 @@ from hybridq.engines.protocol import Engine
 from hybridq.engines.support import aggregate_lacking
 from hybridq.errors import DeviceOutOfMemory
 from hybridq.physical.pipeline import AggregateMerge, ConcatenateMerge, KeepPieces, SortedRunSink, SortMerge, Stage
-from hybridq.placement.cost import GPU_MERGE_ROWS
+from hybridq.placement.passing_on import GPU_MERGE_ROWS
 
 
 def merge_tables(stage: Stage, parts: Sequence[Rows], last: bool, gpu: Engine | None = None) -> pa.Table:

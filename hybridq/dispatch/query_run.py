@@ -21,6 +21,7 @@ from hybridq.physical.pipeline import Stage
 from hybridq.physical.stages import PhysicalPlan
 from hybridq.placement.cost import PullPolicy
 from hybridq.placement.modes import Decision
+from hybridq.placement.second_look import SecondLook
 from hybridq.report import Report, StageReport
 from hybridq.topology import Kind
 
@@ -113,13 +114,14 @@ class QueryRun:
 
     def _policy(self, decision: Decision) -> PullPolicy:
         rows: dict[Kind, int] = {"cpu": self._config.cpu_chunk_rows, "gpu": self._config.gpu_chunk_rows}
+        look = None if decision.reserve is None or self._strict else SecondLook(decision.reserve, decision.try_reserve)
         return PullPolicy(
             decision.kinds,
             slots(self._devices),
             rows,
             before=decision.seconds_per_row,
             cpu_slots=decision.cpu_slots,
-            probe=decision.probe,
+            look=look,
             unit_rows=decision.unit_rows,
         )
 

@@ -73,6 +73,10 @@ class StageRun:
         When the query began, on ``time.perf_counter``.
     footprint : Footprint
         Of its chunks on a GPU.
+    moved_from : str or None
+        The kind of device whose late chunks go to the other one: never the other way as well.
+    last_done : float
+        When its last chunk came back, on ``time.perf_counter``.
     """
 
     stage: Stage
@@ -111,6 +115,8 @@ class StageRun:
     answer_rows: int = 0
     serial: Any = field(default_factory=itertools.count)
     origin: float = field(default_factory=time.perf_counter)
+    moved_from: Kind | None = None
+    last_done: float = 0.0
 
     def __post_init__(self) -> None:
         self.footprint = Footprint(FOOTPRINT_FACTOR)
@@ -257,6 +263,7 @@ class StageRun:
         """Take in a chunk's partial result. Each chunk counts once: its task's key is known only until then."""
         event = state.event or {}
         del self.running[state.key]
+        self.last_done = time.perf_counter()
         rows = source_rows(state.chunk)
         self.rows_done += rows
         progress = self.by_kind.setdefault(state.kind, KindProgress())

@@ -10,9 +10,10 @@ cost it more a row.
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Mapping, Sequence
 
+from hybridq.placement.rates import Rate
+from hybridq.placement.second_look import SecondLook
 from hybridq.topology import Kind
 
 SMALLEST_CHUNK_ROWS = 64 * 1024
@@ -32,30 +33,11 @@ TOGETHER_SECONDS = 0.04
 """What it costs that both kinds of device work on a stage: some twenty more chunks, each handed out and merged, and
 partial results that have to be copied from one worker to another."""
 
-FETCH_S = 0.003
-"""What it takes until a worker gets what another one has, besides the bytes."""
-
-NETWORK_BYTES_PER_S = 5e8
-"""Passing a table from one worker to another through Dask."""
-
-GPU_MERGE_ROWS = 50_000
-"""Rows of partial results from which a GPU merges them; fewer are done before a GPU has them."""
-
 LEAST_ENTRY_SECONDS = 0.01
 """What bringing build sides to a kind of device costs is looked at from here on."""
 
-QUEUE_SECONDS = 0.03
-"""Work that each slot should have queued: the time that news of a finished chunk and the next one take to travel."""
-
 DEEPEST_QUEUE = 16
 """Chunks queued for a slot at most, however small they are."""
-
-RECENT_CHUNKS = 8
-"""Chunks that a rate is taken from: a device that slows down, or recovers, shows after a few."""
-
-CHANGE_FACTOR = 1.5
-CHANGE_CHUNKS = 3
-"""So many chunks in a row, all faster or all slower than the rate by the factor: earlier ones are forgotten."""
 
 ONE_ROUND_ROWS = 1024 * 1024
 """Up to so many rows a CPU slot, a stage is cut into one chunk a slot: more would take longer to hand out and to merge
@@ -64,100 +46,27 @@ than a slot that finishes early could save."""
 FIRST_SHARE = 64
 """While a device's speed is not known it gets this part of the stage at most, lest a slow one hold up the rest."""
 
+WORSE_FACTOR = 2.0
+"""A kind that a stage leaves out is called in where the one that it uses turns out to take longer by this factor."""
+
+WORTH_CALLING = 0.9
+"""... or where a chunk on it has shown that both together will take at most this part of the time."""
+
+LATE_FACTOR = 4.0
+LATE_SECONDS = 0.5
+"""A chunk that is out for so many times what was expected, and at least so many seconds, is late."""
+
+LEAST_WAIT_S = 0.02
+"""So long everybody may wait for a chunk that only tries a kind of device."""
+
+SLOTS_SEEN = 2
+"""A GPU's chunk that ran alone shows what so many of its slots get through at the same time: they share it."""
+
 LEAST_LEFT = 0.05
 """Part of a chunk that is taken to be still to do for as long as it has not come back."""
 
 CPU_SHARE_AT_ONCE = 0.5
 """Part of what a CPU slot has left to do that it takes at once; the rest follows in ever smaller chunks."""
-
-
-class Rate:
-    """Seconds a row of one slot of a device, from finished chunks.
-
-    The first chunk counts only until there is another: it pays for imports, opening files and cold caches.
-
-    Parameters
-    ----------
-    before : float, optional
-        Seconds a row that earlier runs have shown.
-
-    Attributes
-    ----------
-    largest : int
-        Most rows of a chunk so far.
-    """
-
-    def __init__(self, before: float | None = None) -> None:
-        self._before = before
-        self._first: tuple[int, float] | None = None
-        self._recent: deque[tuple[int, float]] = deque(maxlen=RECENT_CHUNKS)
-        self._surprises = 0
-        self._rate: float | None = None
-        self.largest = 0
-
-    @property
-    def known(self) -> bool:
-        """Tell whether any chunk has finished, or did before."""
-        return self._first is not None or self._before is not None
-
-    @property
-    def seconds_per_row(self) -> float:
-        """Return seconds a row.
-
-        Raises
-        ------
-        ValueError
-            No chunk has finished.
-        """
-        if self._rate is None:
-            self._rate = self._estimate()
-        return self._rate
-
-    def _estimate(self) -> float:
-        if not self._recent and self._before is not None:
-            return max(self._before, 1e-15)
-        if self._first is None:
-            raise ValueError("no chunk has finished")
-        chunks = list(self._recent) or [self._first]
-        if len(chunks) > RECENT_CHUNKS // 2:
-            chunks.remove(max(chunks, key=lambda chunk: chunk[1] / chunk[0]))  # one hiccup is none of the device's
-        return max(sum(seconds for _, seconds in chunks), 1e-9) / max(sum(rows for rows, _ in chunks), 1)
-
-    @property
-    def cold_rows(self) -> int:
-        """Return the rows of the first chunk while it is all that is known; 0 otherwise."""
-        alone = self._first is not None and not self._recent and self._before is None
-        return self._first[0] if alone and self._first is not None else 0
-
-    @property
-    def chunks_within(self) -> float:
-        """Return how many chunks, of the size they had lately, a slot finishes in ``QUEUE_SECONDS``; 0 if unknown."""
-        if not self._recent:
-            return 0.0
-        return QUEUE_SECONDS * len(self._recent) / max(sum(seconds for _, seconds in self._recent), 1e-9)
-
-    def observe(self, rows: int, seconds: float) -> None:
-        """Add a finished chunk."""
-        self._add(rows, seconds)
-        self._rate = None
-
-    def _add(self, rows: int, seconds: float) -> None:
-        self.largest = max(self.largest, rows)
-        if self._first is None:
-            self._first = (rows, seconds)
-            if self._before is None or seconds / rows > CHANGE_FACTOR * self._before:
-                return
-        if self._recent:
-            ratio = seconds / rows / self.seconds_per_row
-            change = (ratio > CHANGE_FACTOR) - (ratio < 1 / CHANGE_FACTOR)
-            same_side = change * self._surprises > 0
-            self._surprises = self._surprises + change if change and (same_side or not self._surprises) else change
-            if abs(self._surprises) >= CHANGE_CHUNKS:
-                kept = list(self._recent)[1 - CHANGE_CHUNKS :]
-                self._recent.clear()
-                self._recent.extend(kept)
-                self._surprises = 0
-        self._recent.append((rows, seconds))
 
 
 class PullPolicy:
@@ -175,8 +84,8 @@ class PullPolicy:
         Seconds a row of one slot that earlier runs have shown.
     cpu_slots : int
         CPU slots at work while the GPU works as well; 0: all. More would slow the GPU's feed.
-    probe : tuple of (kind, rows), optional
-        A kind that the stage does not use, to be given one chunk of so many rows, to see whether it has become faster.
+    look : SecondLook, optional
+        At a kind that the stage does not use, and could.
     unit_rows : float
         Rows of the smallest piece that can be handed out.
     """
@@ -188,7 +97,7 @@ class PullPolicy:
         chunk_rows: Mapping[Kind, int],
         before: Mapping[Kind, float] | None = None,
         cpu_slots: int = 0,
-        probe: tuple[Kind, int] | None = None,
+        look: SecondLook | None = None,
         unit_rows: float = 1.0,
     ) -> None:
         self._smallest = max(SMALLEST_CHUNK_ROWS, math.ceil(unit_rows))
@@ -197,9 +106,10 @@ class PullPolicy:
         self._limits = dict(chunk_rows)
         self._rates: dict[Kind, Rate] = {kind: Rate((before or {}).get(kind)) for kind in self._limits}
         self._cpu_slots = cpu_slots
-        self._probe = probe
+        self._look = look
         self._entry: dict[Kind, float] = {}
         self._waited: dict[Kind, float] = {}
+        self._stuck: dict[Kind, int] = {}
 
     def set_slots(self, slots: Mapping[Kind, int]) -> None:
         """Take note that devices have come or gone."""
@@ -227,31 +137,38 @@ class PullPolicy:
         rest = tuple(each for each in self._kinds if each != kind)
         if rest or not unless_last:
             self._kinds = rest
-        if self._probe is not None and self._probe[0] == kind:
-            self._probe = None
+        if self._look is not None and self._look.kind == kind:
+            self._look = None
 
     def replace(self, kind: Kind, other: Kind) -> None:
         """Plan no more chunks for a kind, and those of another one instead."""
         self._kinds = tuple(dict.fromkeys(other if each == kind else each for each in self._kinds))
-        self._probe = None
+        self._look = None
 
     def observe(self, kind: Kind, rows: int, seconds: float) -> None:
         """Take note of a finished chunk: the rows it read and the seconds it took."""
-        if rows > 0:
-            self._rates[kind].observe(rows, seconds)
+        if rows <= 0:
+            return
+        self._rates[kind].observe(rows, seconds)
+        if self._look is not None and self._look.kind == kind:
+            self._look.observe(rows, seconds)
 
     @property
     def active(self) -> tuple[Kind, ...]:
         """Return the kinds that the stage may use and that are there."""
-        return tuple(kind for kind in self._kinds if self._slots.get(kind))
+        return tuple(kind for kind in self._kinds if self._free_slots(kind))
+
+    def _free_slots(self, kind: Kind) -> int:
+        """Return the slots of a kind but for those that are still at work on chunks that were given up."""
+        return max(self._slots.get(kind, 0) - self._stuck.get(kind, 0), 0)
 
     @property
     def takers(self) -> tuple[Kind, ...]:
-        """Return the kinds to be asked for chunks: the active ones, and one that is to be probed."""
+        """Return the kinds to be asked for chunks: the active ones, and first of all one that may be tried."""
         active = self.active
-        if self._probe is None or self._probe[0] in active or not self._slots.get(self._probe[0]):
+        if self._look is None or not active or not self._free_slots(self._look.kind):
             return active
-        return (*active, self._probe[0])
+        return (self._look.kind, *active)
 
     @property
     def measured(self) -> bool:
@@ -279,7 +196,7 @@ class PullPolicy:
 
     def working(self, kind: Kind) -> int:
         """Return the slots of a kind that are to work."""
-        slots = self._slots.get(kind, 0)
+        slots = self._free_slots(kind)
         if kind == "cpu" and self._cpu_slots and len(self.active) > 1:
             return min(slots, self._cpu_slots)
         return slots
@@ -308,7 +225,7 @@ class PullPolicy:
         """
         active = self.active
         if kind not in active:
-            return self._probe_rows(kind, remaining)
+            return self._rows_to_try(kind, remaining, in_flight)
         if len(active) == 1:
             return self._alone(kind, remaining, in_flight)
         if not self.measured:
@@ -418,12 +335,126 @@ class PullPolicy:
         working = (in_flight.get(kind, 0) / self.working(kind) + rows) * self._rates[kind].seconds_per_row
         return working + self._still_to_enter(kind)
 
-    def _probe_rows(self, kind: Kind, remaining: int) -> int | None:
-        """Give a kind that is to be probed its one chunk, as long as the others have enough to do meanwhile."""
-        if self._probe is None or self._probe[0] != kind or remaining < 2 * self._probe[1]:
+    # --- a kind that is left out -----------------------------------------------------------------------------------
+
+    def _rows_to_try(self, kind: Kind, remaining: int, in_flight: Mapping[Kind, int]) -> int | None:
+        """Return the rows of a chunk for a kind that the stage does not use, to see what it takes; ``None``: none."""
+        look = self._look
+        if look is None or look.kind != kind or in_flight.get(kind) or not self.measured:
             return None
-        rows, self._probe = self._probe[1], None
-        return rows
+        rows_left = remaining + sum(in_flight.values())
+        seconds_left = rows_left / sum(self._speed(each) for each in self.active)
+        found = look.rows(rows_left, seconds_left, self._smallest)
+        return None if found is None else min(found, self._limits[kind], remaining)
+
+    def call_in(self, remaining: int, in_flight: Mapping[Kind, int]) -> str | None:
+        """Use a kind that was left out from now on, if that pays by what the stage has shown; return why.
+
+        Either chunks on it were so fast, or those on the kind that is used so slow that even what was expected of the
+        other one is far better.
+        """
+        look, active = self._look, self.active
+        if look is None or look.waits or not active or remaining <= 0 or not self._free_slots(look.kind):
+            return None
+        tried = look.seconds_per_row
+        if not self.measured or (tried is None and not all(self._rates[kind].largest for kind in active)):
+            return None
+        rows = remaining + sum(in_flight.values())
+        used = sum(self._speed(kind) for kind in active)
+        alone = rows / used
+        slots = self._free_slots(look.kind)
+        if tried is not None:
+            tried *= max(slots / SLOTS_SEEN, 1.0) if look.kind == "gpu" else 1.0
+            pays = rows / (used + slots / tried) + TOGETHER_SECONDS <= WORTH_CALLING * alone
+            reason = f"a chunk on the {look.kind.upper()} has shown that it pays there"
+        elif self._rates[look.kind].known:
+            other = self._entry.get(look.kind, 0.0) + rows / self._speed(look.kind)
+            pays = WORSE_FACTOR * (other + TOGETHER_SECONDS) <= alone
+            reason = f"{alone:.3g} s were left, and {other:.3g} s expected on the {look.kind.upper()}"
+        else:
+            return None
+        if not pays:
+            return None
+        self._call(look.kind, tried)
+        return reason
+
+    def _call(self, kind: Kind, seconds_per_row: float | None) -> None:
+        self._kinds = (*self._kinds, kind)
+        self._look = None
+        if seconds_per_row is not None:
+            self._rates[kind] = Rate(seconds_per_row, self._rates[kind].largest)
+
+    def replacement(self, kind: Kind) -> Kind | None:
+        """Return the other kind that could take a chunk of a kind's, if there is one."""
+        other: Kind = "cpu" if kind == "gpu" else "gpu"
+        able = other in self._kinds or (self._look is not None and self._look.kind == other)
+        return other if able and self._free_slots(other) else None
+
+    def is_late(
+        self, kind: Kind, rows: int, elapsed: float, before: int = 0, expected: Mapping[Kind, float] | None = None
+    ) -> bool:
+        """Tell whether a chunk is out for so long that the other kind should do it.
+
+        That is so when it takes far longer than expected, and longer than the other kind would have taken for it and
+        all else: then the whole takes at most twice as long as if that had done it from the first. It also is when the
+        other kind would do it anew, after all else, and still be done far earlier, as its chunks of this stage have
+        shown.
+
+        Parameters
+        ----------
+        rows : int
+            0: the size of the chunk is not known.
+        elapsed : float
+            Seconds since a slot has begun it.
+        before : int
+            Rows that the other kind has still to do, those that nobody has taken included.
+        expected : mapping of kind to float, optional
+            Seconds of the whole stage on each kind, for a chunk of unknown size.
+        """
+        other = self.replacement(kind)
+        if other is None or kind not in self._kinds:
+            return False
+        if not rows:
+            seconds = expected or {}
+            if kind not in seconds or other not in seconds:
+                return False
+            mine, instead, seen = seconds[kind], seconds[other], False
+        elif self._rates[kind].known and self._rates[other].known:
+            mine = rows * self._rates[kind].seconds_per_row + self._entry.get(kind, 0.0)
+            instead = (before + rows) / self._speed(other) + self._entry.get(other, 0.0)
+            seen = other in self._kinds and self._rates[other].largest > 0
+        else:
+            return False
+        instead += TOGETHER_SECONDS
+        if elapsed > max(LATE_FACTOR * mine, instead, LATE_SECONDS):
+            return True
+        return seen and mine - elapsed > max(WORSE_FACTOR * instead, LATE_SECONDS)
+
+    def holds_up(self, kind: Kind, rows: int, waited: float) -> bool:
+        """Tell whether a chunk that only tries a kind is waited for longer than the others would take for it."""
+        if kind in self.active or not rows or not self.measured:
+            return False
+        return waited > max(rows / sum(self._speed(each) for each in self.active), LEAST_WAIT_S)
+
+    def give_up(self, kind: Kind, rows: int, elapsed: float) -> bool:
+        """Take note that a chunk of a kind goes to the other one, which takes part from now on.
+
+        Returns
+        -------
+        bool
+            That it was out for so long says something about its device: it is more than was expected, or than the other
+            kind took for all the rest.
+        """
+        other = self.replacement(kind)
+        expected = self._rates[kind].seconds_per_row if self._rates[kind].known else 0.0
+        slow = kind not in self._kinds or elapsed > rows * expected
+        if rows and slow:
+            self._rates[kind].observe(rows, elapsed)
+        if other is not None and other not in self._kinds:
+            self._call(other, None)
+        if elapsed:
+            self._stuck[kind] = self._stuck.get(kind, 0) + 1
+        return slow
 
     def _even(self, remaining: int, in_flight: int) -> int:
         """Return the size of one of the equal chunks that a GPU stage is cut into.
@@ -447,21 +478,6 @@ class PullPolicy:
     def _speed(self, kind: Kind) -> float:
         """Return rows a second of all working slots of a kind."""
         return self.working(kind) / self._rates[kind].seconds_per_row
-
-
-def merging_kind(part_bytes: Mapping[Kind, int | float], rows: float) -> Kind:
-    """Return the kind of worker that partial results are to be merged on.
-
-    All of one kind stay there. Of both, those of the GPU stay there if they are the larger part and many: a GPU merges
-    those faster, and fewer bytes have to be passed on.
-
-    >>> merging_kind({"cpu": 10, "gpu": 90}, 1e6), merging_kind({"cpu": 10, "gpu": 90}, 4)
-    ('gpu', 'cpu')
-    """
-    cpu, gpu = part_bytes.get("cpu", 0), part_bytes.get("gpu", 0)
-    if "cpu" not in part_bytes and "gpu" in part_bytes:
-        return "gpu"
-    return "gpu" if gpu > cpu and rows >= GPU_MERGE_ROWS else "cpu"
 
 
 def _balanced(remaining: int, largest: int, slots: int, smallest: int = SMALLEST_CHUNK_ROWS) -> int:

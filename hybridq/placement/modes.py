@@ -10,7 +10,7 @@ from hybridq.config import Config
 from hybridq.errors import ConfigurationError, DeviceUnavailable, FallbackForbidden
 from hybridq.physical.pipeline import BroadcastBuild, PartitionSource, RangeSource, Stage, TableSource
 from hybridq.placement.choice import Choice, Option, StageMode, choose, total_seconds
-from hybridq.placement.cost import FETCH_S, NETWORK_BYTES_PER_S, SMALLEST_CHUNK_ROWS
+from hybridq.placement.passing_on import FETCH_S, NETWORK_BYTES_PER_S
 from hybridq.placement.predict import StagePrediction
 from hybridq.placement.stage_times import KINDS
 from hybridq.placement.support import unsupported
@@ -37,12 +37,6 @@ WORTH_SHARING_S = 0.01
 
 MAY_BE_LOST_S = 0.04
 """A stage is shared because that was asked for although it is expected to take so many seconds longer."""
-
-PROBE_TIME = 0.25
-"""Part of a stage's time that such a chunk may be expected to take."""
-
-PROBE_SHARE = 0.02
-"""Part of a stage that is run on a kind of device that it does not use, to see what that would take."""
 
 SECTION_WORDS: Mapping[str, str] = {
     "read": "reading", "in": "moving data to it", "build": "making build sides", "probe": "joining",
@@ -81,8 +75,10 @@ class Decision:
         Of one slot, where that is known well enough to size chunks by.
     cpu_slots : int
         CPU slots to work beside the GPU; 0: all.
-    probe : tuple of (kind, rows), optional
-        A kind that the stage does not use, to be given one chunk of so many rows.
+    reserve : str or None
+        A kind that the stage does not use, but may while it runs, if the choice turns out to be wrong.
+    try_reserve : bool
+        Too little is known of that kind: it is to be tried.
     unit_rows : float
         Rows of the smallest piece of its input.
     """
@@ -96,7 +92,8 @@ class Decision:
     prediction: StagePrediction | None = None
     seconds_per_row: Mapping[Kind, float] = field(default_factory=dict)
     cpu_slots: int = 0
-    probe: tuple[Kind, int] | None = None
+    reserve: Kind | None = None
+    try_reserve: bool = False
     unit_rows: float = 1.0
 
     @property
@@ -186,22 +183,36 @@ def decide(
         _possible(decision, stage, slots, strict, known.get(stage.id))
         for decision, stage in zip(found, stages, strict=True)
     ]
-    return tuple(_with_prediction(decision, known.get(decision.stage)) for decision in possible)
+    return tuple(
+        _with_prediction(decision, stage, known.get(decision.stage))
+        for decision, stage in zip(possible, stages, strict=True)
+    )
 
 
-def _with_prediction(decision: Decision, prediction: StagePrediction | None) -> Decision:
+def _with_prediction(decision: Decision, stage: Stage, prediction: StagePrediction | None) -> Decision:
     """Put what is expected into a decision, where it helps to hand out chunks."""
     if prediction is None:
         return decision
     expected = prediction.modes.get(decision.mode)
+    reserve = _reserve(decision, stage, prediction)
     return replace(
         decision,
         prediction=prediction,
         predicted_s=None if expected is None else expected.seconds,
         seconds_per_row=prediction.seconds_per_row if prediction.confident else {},
         cpu_slots=expected.cpu_slots if expected is not None and decision.mode == "EXEC_COP" else 0,
+        reserve=reserve,
+        try_reserve=prediction.probe_due or (prediction.untried and reserve not in prediction.trusted),
         unit_rows=prediction.unit_rows,
     )
+
+
+def _reserve(decision: Decision, stage: Stage, prediction: StagePrediction) -> Kind | None:
+    """Return the kind that a stage leaves out because it is expected to be slower, not because it cannot be used."""
+    if decision.forced or decision.mode == "EXEC_COP" or not prediction.confident:
+        return None
+    other: Kind = "gpu" if decision.mode == "EXEC_CPU" else "cpu"
+    return other if other in prediction.seconds_per_row and unsupported(stage, other) is None else None
 
 
 def _possible(
@@ -262,10 +273,9 @@ def _automatic(
     for position, stage in enumerate(stages):
         prediction, mode = confident.get(stage.id), modes[stage.id]
         if prediction is not None and mode in prediction.modes:
-            probe = _probe(mode, stage, prediction)
             small = rules[stage.id].mode == "EXEC_CPU"
             reason = _reason(mode, prediction) + _why_not_faster(stage, plan, modes, prediction, small)
-            found[position] = Decision(stage.id, mode, reason, probe=probe)
+            found[position] = Decision(stage.id, mode, reason)
     return found
 
 
@@ -381,23 +391,6 @@ def _why_not_faster(
         part, floor = (WORTH_SPLITTING, WORTH_SHARING_S) if shared else (WORTH_MOVING, WORTH_MOVING_S)
         least = f"{1 - part:.0%} and {floor:g} s, for a stage of one CPU chunk,"
     return f"; {WORDS[fastest]} it would save {saved:.3g} s, and less than {least} is not enough"
-
-
-def _probe(mode: StageMode, stage: Stage, prediction: StagePrediction) -> tuple[Kind, int] | None:
-    """Return a kind that is left out, and the rows of a chunk that costs little, to see whether it has become faster.
-
-    The chunk runs beside the others and is to be done long before them, even if the device is slower than expected.
-    """
-    if mode == "EXEC_COP" or prediction.rows <= 0 or not prediction.probe_due:
-        return None
-    kind: Kind = "gpu" if mode == "EXEC_CPU" else "cpu"
-    per_row = prediction.seconds_per_row.get(kind)
-    if per_row is None or unsupported(stage, kind) is not None:
-        return None
-    rows = int(prediction.rows * PROBE_SHARE)
-    if rows < prediction.unit_rows or rows < SMALLEST_CHUNK_ROWS:
-        return None
-    return (kind, rows) if rows * per_row < prediction.modes[mode].seconds * PROBE_TIME else None
 
 
 def _by_rule(stage: Stage, stages: Mapping[int, Stage], slots: Mapping[Kind, int], config: Config) -> Decision:

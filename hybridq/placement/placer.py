@@ -23,8 +23,11 @@ from hybridq.placement.predict import CostModel, Resources, StagePrediction
 from hybridq.placement.profile import Profile
 from hybridq.placement.stage_times import entry_of, mode_that_ran, ran_alone, stage_seconds
 from hybridq.placement.work import Tables, works
-from hybridq.report import READ_AHEAD, Report, StageReport
+from hybridq.report import GIVEN_UP, READ_AHEAD, Report, StageReport
 from hybridq.topology import Kind, available_cores
+
+FIRST_TRIES = 2
+"""Runs of a pipeline in which a kind of device that is not used gets chunks although nothing is known of it."""
 
 PROBE_EVERY = 10
 """Runs of a pipeline on one kind of device after which another gets a chunk, to see what it would take now."""
@@ -46,8 +49,10 @@ class Placer:
         self._identity = identity_of(devices)
         self._lock = threading.Lock()
         self._seen: set[str] = set()
+        self._kinds_seen: set[Kind] = set()
         self._pipelines: dict[int, tuple[Stage, str]] = {}
         self._runs: dict[str, int] = {}
+        self._tries: dict[str, int] = {}
         profile = None if store is None else store.load(self._identity)
         self.profile: Profile = profile or assumed_profile(devices, available_cores())
         self._learned = self._load_learned()
@@ -110,7 +115,9 @@ class Placer:
             for stage in stages:
                 pipeline = pipelines[stage.id]
                 prediction = model.predict(work[stage.id], pipeline, resources, with_break_even)
-                found[stage.id] = replace(prediction, probe_due=self._runs.get(pipeline, 0) >= PROBE_EVERY)
+                new = self._tries.get(pipeline, 0) < FIRST_TRIES
+                due = self._runs.get(pipeline, 0) >= PROBE_EVERY
+                found[stage.id] = replace(prediction, probe_due=due, untried=new)
             return found
 
     def _pipeline(self, stage: Stage) -> str:
@@ -137,19 +144,25 @@ class Placer:
                 pipeline = pipelines[stage.id]
                 self._learn_whole(pipeline, stage, report)
                 ahead = {span.number: span.seconds for span in entry.spans if span.what == READ_AHEAD}
-                kinds = {span.kind for span in entry.spans if span.what == "chunk"}
+                kinds = {span.kind for span in entry.spans if span.what in ("chunk", GIVEN_UP)}
                 self._runs[pipeline] = 0 if len(kinds) > 1 else self._runs.get(pipeline, 0) + 1
-                while len(self._runs) > MOST_MODELS:
-                    del self._runs[next(iter(self._runs))]
+                self._tries[pipeline] = self._tries.get(pipeline, 0) + (len(kinds) > 1)
+                for counts in (self._runs, self._tries):
+                    while len(counts) > MOST_MODELS:
+                        del counts[next(iter(counts))]
                 self._learn_merge(pipeline, entry)
                 for span in entry.spans:
+                    kind: Kind = "gpu" if span.kind == "gpu" else "cpu"
+                    rows = span.rows or _input_rows(stage, report)
+                    if span.what == GIVEN_UP and kind in self._kinds_seen:
+                        # It would have taken longer still: enough to expect no wonders of that kind again.
+                        self._learned.observe(pipeline, kind, rows, span.seconds)
                     if span.what != "chunk":
                         continue
+                    self._kinds_seen.add(kind)
                     if span.worker not in self._seen:
                         self._seen.add(span.worker)
                         continue
-                    rows = span.rows or _input_rows(stage, report)
-                    kind: Kind = "gpu" if span.kind == "gpu" else "cpu"
                     self._learned.observe(pipeline, kind, rows, span.seconds + ahead.get(span.number, 0.0))
 
     def _learn_whole(self, pipeline: str, stage: Stage, report: Report) -> None:

@@ -13,9 +13,10 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from hybridq.placement.choice import StageMode
-from hybridq.placement.cost import GPU_MERGE_ROWS, NETWORK_BYTES_PER_S, SMALLEST_CHUNK_ROWS, merging_kind
+from hybridq.placement.cost import SMALLEST_CHUNK_ROWS
 from hybridq.placement.curves import LEAST_SECONDS, break_even
 from hybridq.placement.learned import Learned, merging_of
+from hybridq.placement.passing_on import GPU_MERGE_ROWS, NETWORK_BYTES_PER_S, merging_kind
 from hybridq.placement.profile import Profile
 from hybridq.placement.work import Work
 from hybridq.topology import Kind
@@ -115,6 +116,8 @@ class StagePrediction:
         Of the input if it is a table, and of its smallest piece; else 0.
     probe_due : bool
         A kind that the stage does not use has not been tried for a while.
+    untried : bool
+        ... has hardly been tried yet.
     """
 
     modes: Mapping[StageMode, Prediction]
@@ -127,11 +130,18 @@ class StagePrediction:
     rows: float = 0.0
     unit_rows: float = 1.0
     probe_due: bool = False
+    untried: bool = True
 
     @property
     def confident(self) -> bool:
         """Tell whether there is ground for choosing by these seconds."""
         return self.measured or (bool(self.seconds_per_row) and self.trusted == self.seconds_per_row.keys())
+
+    @property
+    def seconds_alone(self) -> dict[Kind, float]:
+        """Return what the stage is expected to take on each kind of device alone."""
+        single: tuple[tuple[Kind, StageMode], ...] = (("cpu", "EXEC_CPU"), ("gpu", "EXEC_GPU"))
+        return {kind: self.modes[mode].seconds for kind, mode in single if mode in self.modes}
 
     @property
     def basis(self) -> str:

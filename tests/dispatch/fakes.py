@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import queue
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from hybridq.physical.chunks import ParquetUnits
 from hybridq.physical.pipeline import CollectSink, ConcatenateMerge, Pipeline, Stage, StageSource, TableSource
 from hybridq.physical.stages import PhysicalPlan
 from hybridq.placement.modes import Mode, decide
+from hybridq.placement.predict import StagePrediction
 from hybridq.plan.nodes import ScanColumn
 from hybridq.report import Report
 from hybridq.topology import Kind
@@ -161,6 +162,7 @@ def make_driver(
     strict: bool = False,
     stages: Sequence[Stage] = (),
     file: Path | None = None,
+    predictions: Mapping[int, StagePrediction] | None = None,
     **options: Any,
 ) -> tuple[Driver, Report]:
     """Make a driver over table t, whose column x counts from 0; in a file of row groups of ten, if one is named."""
@@ -176,5 +178,5 @@ def make_driver(
         slots[each.kind] = slots.get(each.kind, 0) + each.threads
     report = Report("test", mode)
     plan = PhysicalPlan(chosen, SCHEMA, ("x",))
-    decisions = decide(chosen, mode, slots, config)
+    decisions = decide(chosen, mode, slots, config, strict, predictions)
     return Driver(executor, plan, catalog, config, decisions, "q", report, strict), report

@@ -50,7 +50,8 @@ def test_every_operator_and_type_is_measured_on_each_engine(measured, profile):
         assert set(worker.operators) == set(OPERATORS)
         assert {name.split("/")[1] for name in worker.read} == set(TYPE_CLASSES)
         assert worker.left_out == []
-        assert all(len(samples) == len(QUICK.sizes) for samples in worker.operators.values())
+        for samples in worker.operators.values():  # on a machine with much else to do an operator may have had enough
+            assert len(samples) == len(QUICK.sizes) or samples[-1][1] > QUICK.enough_s
         assert profile.devices[kind].operating("sort", 1e6) > profile.devices[kind].operating("sort", 1e4) > 0
     assert profile.measured
     assert profile.devices["gpu"].engine == "simulated gpu"

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hybridq.placement.cost import SMALLEST_CHUNK_ROWS, SMALLEST_CPU_CHUNK_ROWS, PullPolicy, Rate
+from hybridq.placement.cost import SMALLEST_CHUNK_ROWS, SMALLEST_CPU_CHUNK_ROWS, PullPolicy
+from hybridq.placement.rates import Rate
 
 MILLION = 1_000_000
 

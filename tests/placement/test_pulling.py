@@ -4,25 +4,14 @@ from __future__ import annotations
 
 import itertools
 
-import pyarrow as pa
 import pytest
 from simulation import simulate, steady
 
-from hybridq.physical.pipeline import CollectSink, ConcatenateMerge, Pipeline, Stage, TableSource
-from hybridq.placement import modes
 from hybridq.placement.cost import PullPolicy
-from hybridq.placement.predict import Prediction, StagePrediction
-from hybridq.plan.nodes import ScanColumn
-from hybridq.types import Field
+from hybridq.placement.second_look import SecondLook
 
 MILLION = 1_000_000
 LIMITS = {"cpu": 2 * MILLION, "gpu": 48 * MILLION}
-SINGLE_MODE = {"cpu": "EXEC_CPU", "gpu": "EXEC_GPU"}
-SCHEMA = (Field("t.x", pa.int64()),)
-SCAN = Stage(
-    0, Pipeline(TableSource("t", (ScanColumn("t.x", "x", pa.int64()),), None, ("t.x",)), (), CollectSink(SCHEMA)), (),
-    ConcatenateMerge(SCHEMA), (), SCHEMA, 1, 8, 60 * MILLION, "scan t",
-)  # fmt: skip
 RATIOS = (1, 2, 3, 4, 6, 8)
 SLOTS = ({"cpu": 1, "gpu": 1}, {"cpu": 2, "gpu": 1}, {"cpu": 6, "gpu": 2})
 
@@ -129,14 +118,19 @@ def test_one_hiccup_does_not_move_the_rate():
     assert policy.cost_ratio == pytest.approx(0.5)
 
 
-def test_a_kind_that_is_not_used_gets_one_chunk_to_probe_it():
-    policy = PullPolicy(("cpu",), {"cpu": 2, "gpu": 1}, LIMITS, probe=("gpu", MILLION))
+def test_a_kind_that_is_not_used_gets_one_chunk_at_a_time_to_try_it():
+    look = SecondLook("gpu", due=True)
+    policy = PullPolicy(("cpu",), {"cpu": 2, "gpu": 1}, LIMITS, {"cpu": 1e-7}, look=look)
     assert policy.active == ("cpu",)
-    assert policy.takers == ("cpu", "gpu")
+    assert policy.takers == ("gpu", "cpu")
     assert policy.window("gpu", 2) == 1
     assert policy.rows_for("gpu", 50 * MILLION, {}) == MILLION
+    assert policy.rows_for("gpu", 49 * MILLION, {"gpu": MILLION}) is None
     assert policy.rows_for("gpu", 49 * MILLION, {}) is None
-    assert policy.takers == ("cpu",)
+    policy.observe("gpu", MILLION, 0.1)
+    assert policy.rows_for("gpu", 49 * MILLION, {}) == 4 * MILLION
+    policy.observe("gpu", 4 * MILLION, 0.4)  # no faster for being larger: it shows all that there is to see
+    assert policy.rows_for("gpu", 40 * MILLION, {}) is None
 
 
 def test_fewer_cpu_slots_beside_the_gpu_and_all_without_it():
@@ -196,31 +190,67 @@ def test_what_all_devices_have_to_wait_for_makes_no_difference():
 
 
 @pytest.mark.parametrize(("used", "other"), [("cpu", "gpu"), ("gpu", "cpu")])
-@pytest.mark.parametrize("slower", [2, 20, 50])
-def test_looking_at_the_other_device_costs_little(used, other, slower):
-    """The chunk for a kind that is left out runs beside the others: it may not hold up the end."""
+@pytest.mark.parametrize("slower", [2, 5, 20, 50])
+@pytest.mark.parametrize("believed", [0.04, 1, 25])
+def test_looking_at_the_other_device_costs_little(used, other, slower, believed):
+    """A chunk for a kind that is left out runs beside the others, whatever is believed: it may not hold up the end."""
     slots, rows, unit = {"cpu": 1, "gpu": 1}, 60 * MILLION, 115_000
     true = {used: 1e-7, other: slower * 1e-7}
-    prediction = StagePrediction(
-        {SINGLE_MODE[used]: Prediction(SINGLE_MODE[used], rows * 1e-7, {}, {})},
-        seconds_per_row=true,
-        rows=rows,
-        unit_rows=unit,
-        probe_due=True,
-    )
-    probe = modes._probe(SINGLE_MODE[used], SCAN, prediction)
-    assert probe is None or probe[0] == other
-    assert (probe is not None) == (slower < 20)  # a slower one would be at it for too long
+    expected = {used: 1e-7, other: slower * 1e-7 * believed}
     outcomes = [
         simulate(
-            PullPolicy((used,), slots, LIMITS, true, probe=each, unit_rows=unit),
+            PullPolicy((used,), slots, LIMITS, expected, look=look, unit_rows=unit),
             slots, rows, {kind: steady(value, 0.003) for kind, value in true.items()}, unit,
         )
-        for each in (None, probe)
+        for look in (None, SecondLook(other, due=True))
     ]  # fmt: skip
-    without, with_probe = outcomes
-    assert with_probe.makespan <= without.makespan * 1.03
-    assert with_probe.rows(other) == (0 if probe is None else pytest.approx(rows * modes.PROBE_SHARE, rel=0.1))
+    without, tried = outcomes
+    assert tried.makespan <= without.makespan * 1.03
+    if slower <= 5 and used == "cpu":  # whose chunks are small: both together are better, and the first chunks show it
+        assert tried.makespan <= without.makespan * slower / (1 + slower) * 1.1
+
+
+@pytest.mark.parametrize("believed", [0.04, 1.0, 25])
+@pytest.mark.parametrize("faster", [3, 10, 60])
+@pytest.mark.parametrize(("used", "slots"), [("cpu", {"cpu": 8, "gpu": 8}), ("gpu", {"cpu": 8, "gpu": 1})])
+def test_a_stage_on_the_wrong_kind_of_device_goes_to_the_other_while_it_runs(used, slots, faster, believed):
+    rows, unit = 180 * MILLION, MILLION
+    other = "gpu" if used == "cpu" else "cpu"
+    right = rows * 2e-8
+    true = {used: 2e-8 * faster * slots[used], other: 2e-8 * slots[other]}
+    expected = {used: true[used], other: true[other] * believed * (faster if believed > 1 else 1)}
+    policy = PullPolicy((used,), slots, LIMITS, expected, look=SecondLook(other, due=True), unit_rows=unit)
+    speeds = {used: steady(true[used], 0.003), other: steady(true[other], 0.02)}
+    outcome = simulate(policy, slots, rows, speeds, unit)
+    assert outcome.makespan <= 2 * right + 1.5
+    assert sum(size for _, size, _, _ in outcome.chunks) == rows
+
+
+def test_a_kind_is_called_in_where_the_one_that_is_used_is_far_slower_than_expected():
+    slots, rows = {"cpu": 1, "gpu": 1}, 60 * MILLION
+    expected = {"cpu": 1e-7, "gpu": 2e-8}
+    limits = {"cpu": MILLION, "gpu": MILLION}
+    for slower, share in ((1, 0.0), (2, 0.0), (50, 0.85)):
+        policy = PullPolicy(("gpu",), slots, limits, expected, look=SecondLook("cpu", due=False))
+        outcome = simulate(policy, slots, rows, {"cpu": steady(1e-7), "gpu": steady(2e-8 * slower)})
+        assert outcome.rows("cpu") >= share * rows
+        assert (outcome.rows("cpu") > 0) == (share > 0)
+
+
+def test_a_late_chunk_is_one_that_the_other_kind_would_have_done_by_now():
+    look = SecondLook("cpu", due=False)
+    policy = PullPolicy(("gpu",), {"cpu": 4, "gpu": 1}, LIMITS, {"cpu": 4e-7, "gpu": 1e-8}, look=look)
+    assert not policy.is_late("gpu", 10 * MILLION, 0.45)  # so little is not worth it
+    assert not policy.is_late("gpu", 10 * MILLION, 1.0)  # the CPU would not be done either
+    assert policy.is_late("gpu", 10 * MILLION, 1.1)
+    assert not policy.is_late("gpu", 100 * MILLION, 10.0)
+    assert not policy.is_late("gpu", 0, 60.0)  # of unknown size, with nothing expected
+    assert policy.is_late("gpu", 0, 1.0, expected={"cpu": 0.9, "gpu": 0.1})
+    assert not policy.is_late("gpu", 0, 1.0, expected={"cpu": 0.9, "gpu": 0.3})
+    policy.give_up("gpu", 10 * MILLION, 1.1)
+    assert policy.active == ("cpu",)  # the GPU's only slot is still at work on it
+    alone = PullPolicy(("gpu",), {"cpu": 4, "gpu": 1}, LIMITS, {"cpu": 4e-7, "gpu": 1e-8})
+    assert not alone.is_late("gpu", 10 * MILLION, 60.0)
 
 
 def test_a_slow_spell_of_a_device_is_followed_within_twenty_chunks_and_its_end_within_fifty():

@@ -12,10 +12,10 @@ import dataclasses
 import pytest
 
 from hybridq.config import Config
-from hybridq.placement.cost import merging_kind
 from hybridq.placement.curves import Curve
 from hybridq.placement.learned import Learned, merging_of
 from hybridq.placement.modes import decide
+from hybridq.placement.passing_on import merging_kind
 from hybridq.placement.predict import CostModel, Prediction, Resources, StagePrediction
 from hybridq.placement.profile import DeviceProfile, Profile, Transfer
 from hybridq.placement.work import Item, Work
