@@ -32,14 +32,11 @@ class Option:
         to be brought to the other.
     leaves_at : str
         Where its output then is.
-    fetches : bool
-        The seconds contain what it took to fetch the inputs.
     """
 
     seconds: float
     reads_at: Kind | None
     leaves_at: Kind
-    fetches: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,16 +140,21 @@ def cost_of(
     choice: Choice, option: Option, plan: Mapping[int, Choice], where: Mapping[int, Kind], answer_at: Kind | None
 ) -> float:
     """Return the seconds of a stage in one mode, with fetching its inputs, and the answer if it gives that."""
-    total = option.seconds
-    for number in choice.inputs:
-        place = where.get(number)
-        if place is None or option.fetches:
-            continue
-        if (number in choice.whole) if option.reads_at is None else (place != option.reads_at):
-            total += plan[number].move_s
+    total = option.seconds + fetching_seconds(choice, option.reads_at, plan, where)
     if answer_at is not None and option.leaves_at != answer_at:
         total += choice.move_s
     return total
+
+
+def fetching_seconds(
+    choice: Choice, reads_at: Kind | None, plan: Mapping[int, Choice], where: Mapping[int, Kind]
+) -> float:
+    """Return the seconds of fetching a stage's inputs from where they are (those of which nothing is known: none)."""
+    return sum(
+        plan[number].move_s
+        for number in choice.inputs
+        if number in where and ((number in choice.whole) if reads_at is None else (where[number] != reads_at))
+    )
 
 
 def total_seconds(plan: Sequence[Choice], modes: Mapping[int, StageMode], answer_at: Kind = "cpu") -> float:

@@ -344,7 +344,7 @@ class PullPolicy:
             return None
         rows_left = remaining + sum(in_flight.values())
         seconds_left = rows_left / sum(self._speed(each) for each in self.active)
-        found = look.rows(rows_left, seconds_left, self._smallest)
+        found = look.rows(rows_left, seconds_left, self._smallest, self._still_to_enter(kind))
         return None if found is None else min(found, self._limits[kind], remaining)
 
     def call_in(self, remaining: int, in_flight: Mapping[Kind, int]) -> str | None:

@@ -9,7 +9,7 @@ from typing import Literal
 from hybridq.config import Config
 from hybridq.errors import ConfigurationError, DeviceUnavailable, FallbackForbidden
 from hybridq.physical.pipeline import BroadcastBuild, PartitionSource, RangeSource, Stage, TableSource
-from hybridq.placement.choice import Choice, Option, StageMode, choose, total_seconds
+from hybridq.placement.choice import Choice, Option, StageMode, choose, fetching_seconds, total_seconds
 from hybridq.placement.passing_on import FETCH_S, NETWORK_BYTES_PER_S
 from hybridq.placement.predict import StagePrediction
 from hybridq.placement.stage_times import KINDS
@@ -286,6 +286,23 @@ def _choice(stage: Stage, stages: Sequence[Stage], options: Mapping[StageMode, O
     return Choice(stage.id, stage.dependencies, options, moving, tuple(sorted(whole)))
 
 
+def expected_fetching(
+    stages: Sequence[Stage], modes: Mapping[int, StageMode], places: Mapping[int, Kind]
+) -> dict[int, float]:
+    """Return the seconds in which stages that run in some mode are expected to fetch what they read.
+
+    Parameters
+    ----------
+    stages : sequence of Stage
+    modes : mapping of stage to mode
+    places : mapping of stage to kind
+        Where their outputs are.
+    """
+    plan = {stage.id: _choice(stage, stages, {}) for stage in stages}
+    single: dict[StageMode, Kind] = {mode: kind for kind, mode in SINGLE}
+    return {number: fetching_seconds(plan[number], single.get(mode), plan, places) for number, mode in modes.items()}
+
+
 def _worth_sharing(
     asked: Sequence[Decision], stages: Sequence[Stage], predictions: Mapping[int, StagePrediction]
 ) -> list[Decision]:
@@ -327,7 +344,7 @@ def _all_options(stage: Stage, prediction: StagePrediction) -> dict[StageMode, O
     possible = {kind for kind, _ in SINGLE if unsupported(stage, kind) is None}
     places: dict[StageMode, Kind] = {single: kind for kind, single in SINGLE}
     return {
-        mode: Option(each.seconds, places.get(mode), places.get(mode, each.leaves_at), each.seen)
+        mode: Option(each.seconds, places.get(mode), places.get(mode, each.leaves_at))
         for mode, each in prediction.modes.items()
         if possible.issuperset(KINDS[mode])
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import statistics
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -19,6 +20,7 @@ from hybridq.placement.calibrate import (
     make_profile,
 )
 from hybridq.placement.learned import MOST_MODELS, Learned, fingerprint, merging_of
+from hybridq.placement.modes import expected_fetching
 from hybridq.placement.predict import CostModel, Resources, StagePrediction
 from hybridq.placement.profile import Profile
 from hybridq.placement.stage_times import entry_of, mode_that_ran, ran_alone, stage_seconds
@@ -28,6 +30,15 @@ from hybridq.topology import Kind, available_cores
 
 FIRST_TRIES = 2
 """Runs of a pipeline in which a kind of device that is not used gets chunks although nothing is known of it."""
+
+OWN_REASONS = 3.0
+"""Up to this factor a prediction may be wrong for reasons of its own: how many rows pass a filter, say."""
+
+NEWS = 1.5
+"""If what stages show of the profile changes by this factor, they are predicted anew."""
+
+LEAST_OWN_SHARE = 0.2
+"""Part of a stage's time at least that is its own, and not for fetching what it reads."""
 
 PROBE_EVERY = 10
 """Runs of a pipeline on one kind of device after which another gets a chunk, to see what it would take now."""
@@ -53,6 +64,7 @@ class Placer:
         self._pipelines: dict[int, tuple[Stage, str]] = {}
         self._runs: dict[str, int] = {}
         self._tries: dict[str, int] = {}
+        self._shown: dict[Kind, dict[str, float]] = {"cpu": {}, "gpu": {}}
         profile = None if store is None else store.load(self._identity)
         self.profile: Profile = profile or assumed_profile(devices, available_cores())
         self._learned = self._load_learned()
@@ -109,16 +121,39 @@ class Placer:
         resources = Resources(slots, chunk_rows, gpu_fits, resident, max(threads, 2))
         work = works(stages, tables)
         with self._lock:
-            model = CostModel(self.profile, self._learned)
             pipelines = {stage.id: self._pipeline(stage) for stage in stages}
-            found: dict[int, StagePrediction] = {}
-            for stage in stages:
-                pipeline = pipelines[stage.id]
-                prediction = model.predict(work[stage.id], pipeline, resources, with_break_even)
-                new = self._tries.get(pipeline, 0) < FIRST_TRIES
-                due = self._runs.get(pipeline, 0) >= PROBE_EVERY
-                found[stage.id] = replace(prediction, probe_due=due, untried=new)
+            wrong, found = self._wrong(), dict[int, StagePrediction]()
+            for _ in range(2):
+                model = CostModel(self.profile, self._learned, wrong)
+                for stage in stages:
+                    pipeline = pipelines[stage.id]
+                    prediction = model.predict(work[stage.id], pipeline, resources, with_break_even)
+                    new = self._tries.get(pipeline, 0) < FIRST_TRIES
+                    due = self._runs.get(pipeline, 0) >= PROBE_EVERY
+                    found[stage.id] = replace(prediction, probe_due=due, untried=new)
+                    self._note_shown(pipeline, prediction)
+                before, wrong = wrong, self._wrong()
+                if all(1 / NEWS < wrong[kind] / before[kind] < NEWS for kind in wrong):
+                    break
             return found
+
+    def _note_shown(self, pipeline: str, prediction: StagePrediction) -> None:
+        for kind, ratio in prediction.shown.items():
+            known = self._shown[kind]
+            known[pipeline] = ratio
+            while len(known) > MOST_MODELS:
+                del known[next(iter(known))]
+
+    def _wrong(self) -> dict[Kind, float]:
+        """Return by what factor the profile is wrong about each kind of device, as all pipelines together show.
+
+        A single pipeline's prediction may be wrong for its own reasons: so much is left out.
+        """
+        found: dict[Kind, float] = {}
+        for kind, ratios in self._shown.items():
+            ratio = statistics.median(ratios.values()) if ratios else 1.0
+            found[kind] = max(ratio / OWN_REASONS, 1.0) if ratio > 1 else min(ratio * OWN_REASONS, 1.0)
+        return found
 
     def _pipeline(self, stage: Stage) -> str:
         """Return a stage's fingerprint, made once for all runs of its query."""
@@ -137,12 +172,13 @@ class Placer:
         by_id = {stage.id: stage for stage in stages}
         with self._lock:
             pipelines = {stage.id: self._pipeline(stage) for stage in stages}
+            fetched = _fetching(stages, report)
             for entry in report.stages:
                 stage = by_id.get(entry.id)
                 if stage is None:
                     continue
                 pipeline = pipelines[stage.id]
-                self._learn_whole(pipeline, stage, report)
+                self._learn_whole(pipeline, stage, report, fetched.get(stage.id, 0.0))
                 ahead = {span.number: span.seconds for span in entry.spans if span.what == READ_AHEAD}
                 kinds = {span.kind for span in entry.spans if span.what in ("chunk", GIVEN_UP)}
                 self._runs[pipeline] = 0 if len(kinds) > 1 else self._runs.get(pipeline, 0) + 1
@@ -152,7 +188,7 @@ class Placer:
                         del counts[next(iter(counts))]
                 self._learn_merge(pipeline, entry)
                 for span in entry.spans:
-                    kind: Kind = "gpu" if span.kind == "gpu" else "cpu"
+                    kind = _kind(span.kind)
                     rows = span.rows or _input_rows(stage, report)
                     if span.what == GIVEN_UP and kind in self._kinds_seen:
                         # It would have taken longer still: enough to expect no wonders of that kind again.
@@ -165,19 +201,24 @@ class Placer:
                         continue
                     self._learned.observe(pipeline, kind, rows, span.seconds + ahead.get(span.number, 0.0))
 
-    def _learn_whole(self, pipeline: str, stage: Stage, report: Report) -> None:
-        """Learn what the stage took from beginning to end: with what it costs to hand out its chunks and to wait."""
+    def _learn_whole(self, pipeline: str, stage: Stage, report: Report, fetched: float) -> None:
+        """Learn what the stage took from beginning to end: with what it costs to hand out its chunks and to wait.
+
+        Without what fetching its inputs is expected to take from where they were: they may be elsewhere another time.
+        """
         entry = entry_of(report, stage.id)
         mode = mode_that_ran(entry)
         seen = all(span.worker in self._seen for span in entry.spans if span.what == "chunk")
         if mode is not None and seen and ran_alone(report, stage.id):
-            self._learned.observe(pipeline, mode, max(float(stage.input_rows), 1.0), stage_seconds(report, stage.id))
+            taken = stage_seconds(report, stage.id)
+            own = max(taken - fetched, taken * LEAST_OWN_SHARE)
+            self._learned.observe(pipeline, mode, max(float(stage.input_rows), 1.0), own)
 
     def _learn_merge(self, pipeline: str, entry: StageReport) -> None:
         merges = [span for span in entry.spans if span.what == "merge"]
         chunks = sum(span.what == "chunk" for span in entry.spans)
         if merges and chunks > 1:
-            kind: Kind = "gpu" if merges[-1].kind == "gpu" else "cpu"
+            kind = _kind(merges[-1].kind)
             self._learned.observe(merging_of(pipeline), kind, chunks, sum(span.seconds for span in merges))
 
     def calibrate(self, measured: ClusterMeasurements, devices: Sequence[DeviceDescription]) -> Profile:
@@ -205,6 +246,25 @@ class Placer:
             self._learned.changed = False
         with contextlib.suppress(OSError):
             self._store.write(self._identity, "learned", content)
+
+
+def _fetching(stages: Sequence[Stage], report: Report) -> dict[int, float]:
+    """Return the seconds in which the stages of a finished query are expected to have fetched what they read."""
+    modes, places = {}, {}
+    for entry in report.stages:
+        mode = mode_that_ran(entry)
+        if mode is not None:
+            modes[entry.id] = mode
+        spans = [span for span in entry.spans if span.what in ("chunk", "merge")]
+        if spans:
+            last = max(spans, key=lambda span: span.start_s + span.seconds)
+            places[entry.id] = _kind(last.kind)
+    there = {stage.id for stage in stages}
+    return expected_fetching(stages, {number: mode for number, mode in modes.items() if number in there}, places)
+
+
+def _kind(name: str) -> Kind:
+    return "gpu" if name == "gpu" else "cpu"
 
 
 def _input_rows(stage: Stage, report: Report) -> int:

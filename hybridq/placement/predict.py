@@ -81,7 +81,7 @@ class Prediction:
     leaves_at : str
         Kind of worker that its output is then on.
     seen : bool
-        The seconds are what the whole stage has taken in this mode before, fetching what it reads included.
+        The seconds are what the whole stage has taken in this mode before, without fetching what it reads.
     """
 
     mode: StageMode
@@ -118,6 +118,8 @@ class StagePrediction:
         A kind that the stage does not use has not been tried for a while.
     untried : bool
         ... has hardly been tried yet.
+    shown : mapping of kind to float
+        What chunks of this pipeline take on each trusted kind, over what the profile says.
     """
 
     modes: Mapping[StageMode, Prediction]
@@ -131,6 +133,7 @@ class StagePrediction:
     unit_rows: float = 1.0
     probe_due: bool = False
     untried: bool = True
+    shown: Mapping[Kind, float] = field(default_factory=dict)
 
     @property
     def confident(self) -> bool:
@@ -172,11 +175,14 @@ class CostModel:
     ----------
     profile : Profile
     learned : Learned
+    wrong : mapping of kind to float, optional
+        By what factor chunks of other pipelines show the profile to be wrong.
     """
 
-    def __init__(self, profile: Profile, learned: Learned) -> None:
+    def __init__(self, profile: Profile, learned: Learned, wrong: Mapping[Kind, float] | None = None) -> None:
         self._profile = profile
         self._learned = learned
+        self._wrong = wrong or {}
 
     def predict(
         self, work: Work, pipeline: str, resources: Resources, with_break_even: bool = False
@@ -193,7 +199,7 @@ class CostModel:
         with_break_even : bool
             Also look for the size from which the GPU is faster, which takes longer than all the rest.
         """
-        stage = _Stage(self._profile, self._learned, work, pipeline, resources)
+        stage = _Stage(self._profile, self._learned, work, pipeline, resources, self._wrong)
         kinds: list[Kind] = [kind for kind in ("cpu", "gpu") if resources.slots.get(kind) and stage.knows(kind)]
         infeasible = stage.why_not_on_gpu() if "gpu" in kinds else None
         if infeasible is not None:
@@ -216,14 +222,24 @@ class CostModel:
             undivided=undivided,
             rows=work.rows if work.from_table else 0.0,
             unit_rows=work.unit_rows,
+            shown={kind: stage.shown(kind) for kind in kinds if stage.trusted(kind)},
         )
 
 
 class _Stage:
     """One stage on one cluster."""
 
-    def __init__(self, profile: Profile, learned: Learned, work: Work, pipeline: str, resources: Resources) -> None:
+    def __init__(
+        self,
+        profile: Profile,
+        learned: Learned,
+        work: Work,
+        pipeline: str,
+        resources: Resources,
+        wrong: Mapping[Kind, float] | None = None,
+    ) -> None:
         self._profile = profile
+        self._wrong = wrong or {}
         self._work = work
         self._resources = resources
         self._slots = resources.slots
@@ -290,6 +306,7 @@ class _Stage:
         if known is None:
             resident = self._resources.resident if kind == "gpu" else frozenset()
             known = self._slot_seconds(kind, self._work.sections(self._profile.devices[kind], rows, resident))
+            known *= self._wrong.get(kind, 1.0)
             self._priors[kind, rows] = known
         return known
 
@@ -423,13 +440,24 @@ class _Stage:
         shares : mapping of kind to float
             Part of the rows that each kind takes.
         """
-        once = max(self._work.once(self._profile.devices[each]) for each in shares)
+        once = max(self._once(each) for each in shares)
         queue = sections.get("queue", 0.0) + self._profile.round_trip_s
         queue += max(chunks * self._profile.task_s - working, 0.0)
         merge, leaves_at = self._merging(chunks, shares)
         total = working + once + queue + merge
         parts = {**sections, "build": sections["build"] + once, "queue": queue, "merge": merge}
         return Prediction(mode, total, parts, chunk_rows, cpu_slots, leaves_at)
+
+    def shown(self, kind: Kind) -> float:
+        """Return what chunks on a trusted kind take over what the profile says."""
+        rows = self.usual_rows(kind)
+        prior = max(self._prior(kind, rows) / self._wrong.get(kind, 1.0), LEAST_SECONDS)
+        return self.slot_seconds(kind, rows) / prior
+
+    def _once(self, kind: Kind) -> float:
+        """Return the seconds of what is done before a kind's first chunk, as wrong as its chunks show the profile."""
+        wrong = min(self.shown(kind), MOST_CORRECTION) if self.trusted(kind) else self._wrong.get(kind, 1.0)
+        return self._work.once(self._profile.devices[kind]) * wrong
 
     def _merging(self, chunks: int, shares: Mapping[Kind, float]) -> tuple[float, Kind]:
         """Return the seconds of the merge, passing partial results on included, and the kind of worker that does it."""

@@ -18,6 +18,9 @@ FIRST_SHARE = 0.02
 MOST_SHARE = 0.04
 """A smallest piece that is a larger part of what is left is too much to be risked."""
 
+MOST_ENTRY = 0.5
+"""Part of the time that is left that it may take to bring a kind what it needs before its first chunk."""
+
 GROWTH = 4
 """Each further chunk is larger by this factor: a GPU takes much the same time for any small one."""
 
@@ -57,7 +60,7 @@ class SecondLook:
         """Tell whether a chunk that is being tried, or is to be, will say more than what is expected."""
         return self.seconds_per_row is None and (self._due or self._out)
 
-    def rows(self, rows_left: int, seconds_left: float, smallest: int) -> int | None:
+    def rows(self, rows_left: int, seconds_left: float, smallest: int, entry: float = 0.0) -> int | None:
         """Return the rows of the chunk to be tried now; ``None``: none.
 
         Parameters
@@ -68,8 +71,10 @@ class SecondLook:
             What the kind that is used will take for them.
         smallest : int
             Rows of the smallest piece that can be handed out.
+        entry : float
+            Seconds until the kind has what it needs before its first chunk.
         """
-        if not self._due or seconds_left < LEAST_LEFT_S:
+        if not self._due or seconds_left < LEAST_LEFT_S or entry > seconds_left * MOST_ENTRY:
             return None
         if self._next is None:
             found = max(round(rows_left * FIRST_SHARE), smallest)

@@ -41,16 +41,25 @@ class Running:
     rows: int
     begin: float = math.inf
     end: float = math.inf
+    waits: float = 0.0
 
 
 def simulate(
-    policy: PullPolicy, slots: Mapping[str, int], rows: int, speeds: Mapping[str, Speed], unit: int = 1, window: int = 2
+    policy: PullPolicy,
+    slots: Mapping[str, int],
+    rows: int,
+    speeds: Mapping[str, Speed],
+    unit: int = 1,
+    window: int = 2,
+    entry: Mapping[str, float] | None = None,
 ) -> Outcome:
     """Hand out chunks as the driver does: whenever one has finished, up to a window for each kind.
 
     Chunks are whole units; those of a kind wait in one queue for its slots. Late ones go to the other kind, in pieces;
-    a slot goes on with one that it has begun, for nothing.
+    a slot goes on with one that it has begun, for nothing. Before a kind's first chunk its slot waits for what is
+    brought there (``entry``), which is not a part of what the chunk itself takes.
     """
+    brought: set[str] = set()
     outcome = Outcome()
     remaining, now, last_done = rows, 0.0, 0.0
     free = {kind: [0.0] * count for kind, count in slots.items()}
@@ -72,7 +81,9 @@ def simulate(
             slot = min(range(len(ends)), key=ends.__getitem__)
             at_work = sum(other.kind == each.kind and other.begin <= now for other in running)
             if each.begin == math.inf and ends[slot] <= now and at_work < max(policy.working(each.kind), 1):
-                each.begin, each.end = now, now + speeds[each.kind](now, each.rows)
+                each.waits = 0.0 if each.kind in brought else (entry or {}).get(each.kind, 0.0)
+                brought.add(each.kind)
+                each.begin, each.end = now, now + each.waits + speeds[each.kind](now, each.rows)
                 free[each.kind][slot] = each.end
 
     def hand_out(kind: str, size: int) -> None:
@@ -146,8 +157,8 @@ def simulate(
         for each in [each for each in running if each.end <= now]:
             last_done = now
             running.remove(each)
-            policy.observe(each.kind, each.rows, now - each.begin)
-            outcome.chunks.append((each.kind, each.rows, each.begin, now))
+            policy.observe(each.kind, each.rows, now - each.begin - each.waits)
+            outcome.chunks.append((each.kind, each.rows, each.begin + each.waits, now))
 
 
 def steady(seconds_per_row: float, latency: float = 0.0) -> Speed:

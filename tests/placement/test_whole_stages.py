@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from hybridq.placement.choice import Choice, Option, choose
 from hybridq.placement.learned import Learned, Model
 from hybridq.placement.placer import Placer
 from hybridq.placement.predict import CostModel, Resources
@@ -66,14 +67,26 @@ def test_whole_stages_are_forgotten_when_their_device_has_changed():
     assert [mode for mode, each in predict(learned).modes.items() if each.seen] == ["EXEC_CPU"]
 
 
-def test_what_a_whole_stage_took_contains_fetching_its_inputs():
-    first = Choice(0, (), {"EXEC_CPU": Option(1.0, "cpu", "cpu")}, move_s=1.0)
-
-    def best(fetches):
-        options = {"EXEC_CPU": Option(2.0, "cpu", "cpu"), "EXEC_GPU": Option(1.5, "gpu", "cpu", fetches)}
-        return choose([first, Choice(1, (0,), options)])[1]
-
-    assert (best(False), best(True)) == ("EXEC_CPU", "EXEC_GPU")
+def test_what_a_whole_stage_took_is_learned_without_fetching_its_inputs(tpch_folder):
+    with connect_in_process(broadcast_bytes=2**30) as session:
+        session.register_folder(tpch_folder)
+        query = session.sql("select count(*) from lineitem, orders where o_custkey < 9 and l_partkey = o_orderkey")
+        build, join = query._physical.stages
+        reports = {mode: query.collect(mode="cpu").report for mode in ("near", "far")}
+        own = {}
+        for where, report in reports.items():
+            for entry in report.stages:
+                entry.started_s, entry.actual_s = (0.0, 1.0) if entry.id == build.id else (1.0, 2.0)
+                entry.spans = [Span("chunk", 0, "cpu-0", "cpu", 10, entry.started_s, entry.actual_s)]
+            if where == "far":
+                report.stages[0].spans[0].kind, report.stages[0].mode = "gpu", "EXEC_GPU"
+            placer = Placer(session.devices(), None)
+            placer._seen.add("cpu-0")
+            placer.learn([replace(build, estimated_bytes=500_000_000), join], report)
+            pipeline = placer._pipeline(join)
+            own[where] = placer._learned.model(pipeline, "EXEC_CPU").to_list()[0][1]
+        assert own["near"] == pytest.approx(2.0)
+        assert own["far"] == pytest.approx(2.0 - 1.0, abs=0.01)  # half a gigabyte a second
 
 
 def test_a_stage_that_ran_partly_elsewhere_is_none_of_its_mode():
