@@ -441,6 +441,7 @@ class Query:
         try:
             if any(each.predictions for each in report.stages):
                 self._session._know().learn(self._physical.stages, report)
+                self._session._know().share()
         except Exception as error:
             logger.warning("nothing was learned from a query: %s: %s", type(error).__name__, error)
 

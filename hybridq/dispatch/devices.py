@@ -38,6 +38,8 @@ class Device:
         Bytes of the GPU's memory that it may use.
     address, host : str
     pid : int
+    pace : str
+        How a simulated device keeps time: its speed, and whether it is steady; empty for others.
     paused : bool
         Dask has stopped giving it work, since its memory is nearly full.
     budget : int
@@ -53,6 +55,7 @@ class Device:
     address: str
     host: str
     pid: int
+    pace: str = ""
     paused: bool = False
     budget: int = 0
 

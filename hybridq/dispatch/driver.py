@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import queue
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -239,6 +240,8 @@ class Driver(Delivering):
         if run.untaken_rows <= self._config.cpu_chunk_rows and not (large and several):
             return
         devices = [device for device in self._devices if device.kind in kinds]
+        if max(Counter(device.kind for device in devices).values(), default=0) < 2:
+            return  # Dask has no choice, and sends what is needed as soon as a chunk waits for it
         self._executor.share([self._output(stage) for stage in builds], devices)
 
     def _entry_seconds(self, builds: Sequence[int]) -> dict[Kind, float]:

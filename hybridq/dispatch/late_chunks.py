@@ -39,7 +39,8 @@ def late_chunk(run: StageRun, now: float) -> ChunkState | None:
         if run.policy.is_late(state.kind, rows, elapsed, before, seconds):
             return state
         waited = now - max(run.last_done, state.began)
-        alone = run.exhausted and len(busy) == 1 and state.began
+        # While an answer is handed over in order, no more is begun until the first chunk is back.
+        alone = (run.exhausted or run.delivering) and len(busy) == 1 and state.began
         if alone and run.policy.holds_up(state.kind, rows, waited):
             return state
     return None

@@ -179,6 +179,7 @@ class Roster:
                     host=answer["host"],
                     pid=answer["pid"],
                     budget=answer["budget"],
+                    pace=answer["pace"],
                 )
             else:
                 self._reasons[address] = "" if kind is None else _reason(answer)

@@ -139,6 +139,14 @@ def _count_kept(account: DeviceAccount) -> None:
     account.keeps(lambda: DEVICE_ROWS.nbytes, DEVICE_ROWS.evict)
 
 
+def pace_of(engine: Engine) -> str:
+    """Say how a simulated device keeps time; empty for others."""
+    if not engine.name.startswith("simulated"):
+        return ""
+    steady = " steady" if os.environ.get("HYBRIDQ_SIMULATED_STEADY") else ""
+    return f"{float(os.environ.get('HYBRIDQ_SIMULATED_SPEED') or 1):g}{steady}"
+
+
 def describe(dask_worker: Any) -> dict[str, Any]:
     """Tell what hybridq finds on this worker, and make its engine ready.
 
@@ -155,6 +163,7 @@ def describe(dask_worker: Any) -> dict[str, Any]:
     return {
         "version": __version__,
         "engine": engine.name,
+        "pace": pace_of(engine),
         "device_memory": getattr(getattr(engine, "memory", None), "limit", None),
         "host": socket.gethostname(),
         "pid": os.getpid(),

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import importlib.metadata
 import json
 import os
 import tempfile
+import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import IO, Any, Literal, Protocol
 
 from hybridq.placement.curves import Curve
 from hybridq.placement.profile import DeviceProfile, Profile, Transfer, assumed
@@ -27,6 +31,9 @@ Samples = list[tuple[float, float]]
 
 GPU_ENGINE = "gpu"
 """What a real GPU's engine calls itself; a simulated one computes as a CPU does."""
+
+LOCK_POLL_S = 0.02
+"""How often a session looks whether another one is done with the file of what was learned."""
 
 TELLING_ROWS = 2**24
 TELLING_BYTES = 64 * 2**20
@@ -65,6 +72,9 @@ class DeviceDescription(Protocol):
     @property
     def host(self) -> str: ...
 
+    @property
+    def pace(self) -> str: ...
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterMeasurements:
@@ -91,13 +101,10 @@ class ClusterMeasurements:
 
 def identity_of(devices: Sequence[DeviceDescription]) -> dict[str, Any]:
     """Return what a profile of these devices depends on, as plain data."""
-    groups = sorted({(each.host, each.kind, each.engine, each.threads, each.device_memory or 0) for each in devices})
-    counts = [
-        sum((each.host, each.kind, each.engine, each.threads, each.device_memory or 0) == group for each in devices)
-        for group in groups
-    ]
-    keys = ("host", "kind", "engine", "threads", "device_memory")
-    described = [dict(zip(keys, group, strict=True)) | {"count": n} for group, n in zip(groups, counts, strict=True)]
+    keys = ("host", "kind", "engine", "threads", "device_memory", "pace")
+    found = [(each.host, each.kind, each.engine, each.threads, each.device_memory or 0, each.pace) for each in devices]
+    counts = sorted(Counter(found).items())
+    described = [dict(zip(keys, group, strict=True)) | {"count": count} for group, count in counts]
     return {"devices": described, "versions": _versions()}
 
 
@@ -244,6 +251,31 @@ class ProfileStore:
             return None
         return data
 
+    @contextlib.contextmanager
+    def locked(self, identity: Mapping[str, Any], patience: float) -> Iterator[bool]:
+        """Keep other sessions from reading and writing what was learned meanwhile.
+
+        Parameters
+        ----------
+        identity : mapping
+        patience : float
+            Seconds to wait for one that is at it.
+
+        Yields
+        ------
+        bool
+            Whether it is so: another one may take longer, or the folder cannot be written.
+        """
+        path = self.path(identity, "learned").with_suffix(".lock")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle = path.open("a")
+        except OSError:
+            yield False
+            return
+        with handle:
+            yield _take_lock(handle, patience)  # closing it lets the lock go
+
     def write(self, identity: Mapping[str, Any], what: str, content: Mapping[str, Any]) -> None:
         """Store a file that ``read`` returns.
 
@@ -262,6 +294,21 @@ class ProfileStore:
         except OSError:
             aside = path
         warnings.warn(f"{path} is not used: {why}; it is kept as {aside.name}", stacklevel=4)
+
+
+def _take_lock(handle: IO[str], patience: float) -> bool:
+    until = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                return False
+            time.sleep(LOCK_POLL_S)
+        except OSError:  # the file system has no locks
+            return False
+        else:
+            return True
 
 
 def write_atomically(path: Path, text: str) -> None:

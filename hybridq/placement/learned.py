@@ -180,7 +180,6 @@ class Learned:
 
     def __init__(self, content: Mapping[str, Any] | None = None) -> None:
         self._models: dict[tuple[str, str], Model] = {}
-        self.changed = False
         for entry in [] if content is None else content["models"]:
             self._models[str(entry["pipeline"]), str(entry["kind"])] = Model(entry["samples"])
 
@@ -199,7 +198,6 @@ class Learned:
             for mode, kinds in KINDS.items():
                 if kind in kinds:
                     self._models.pop((pipeline, mode), None)
-        self.changed = True
         while len(self._models) > MOST_MODELS:
             del self._models[next(iter(self._models))]
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import statistics
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from typing import Any
 
 from hybridq.config import Config
 from hybridq.physical.pipeline import Stage
@@ -19,6 +22,7 @@ from hybridq.placement.calibrate import (
     identity_of,
     make_profile,
 )
+from hybridq.placement.choice import StageMode
 from hybridq.placement.learned import MOST_MODELS, Learned, fingerprint, merging_of
 from hybridq.placement.modes import expected_fetching
 from hybridq.placement.predict import CostModel, Resources, StagePrediction
@@ -40,6 +44,15 @@ NEWS = 1.5
 LEAST_OWN_SHARE = 0.2
 """Part of a stage's time at least that is its own, and not for fetching what it reads."""
 
+SHARE_EVERY_S = 5.0
+"""Sessions that run at the same time exchange what they learn so often."""
+
+SAVE_PATIENCE_S = 1.0
+"""Seconds to wait for another session that is writing, when this one ends."""
+
+MOST_FRESH = 20_000
+"""Observations that wait to be shared; older ones stay this session's."""
+
 PROBE_EVERY = 10
 """Runs of a pipeline on one kind of device after which another gets a chunk, to see what it would take now."""
 
@@ -59,6 +72,8 @@ class Placer:
         self._store = store
         self._identity = identity_of(devices)
         self._lock = threading.Lock()
+        self._fresh: deque[tuple[str, Kind | StageMode, float, float]] = deque(maxlen=MOST_FRESH)
+        self._shared = time.monotonic()
         self._seen: set[str] = set()
         self._kinds_seen: set[Kind] = set()
         self._pipelines: dict[int, tuple[Stage, str]] = {}
@@ -67,7 +82,7 @@ class Placer:
         self._shown: dict[Kind, dict[str, float]] = {"cpu": {}, "gpu": {}}
         profile = None if store is None else store.load(self._identity)
         self.profile: Profile = profile or assumed_profile(devices, available_cores())
-        self._learned = self._load_learned()
+        self._learned = self._read_learned(self._identity) or Learned()
 
     def untrained(self, with_profile: bool = True) -> Placer:
         """Return one that has learned nothing, and keeps nothing: to see what learning brings.
@@ -82,12 +97,13 @@ class Placer:
             found.profile = self.profile
         return found
 
-    def _load_learned(self) -> Learned:
-        content = None if self._store is None else self._store.read(self._identity, "learned")
+    def _read_learned(self, identity: Mapping[str, Any]) -> Learned | None:
+        """Return what is kept, if there is anything that can be used."""
+        content = None if self._store is None else self._store.read(identity, "learned")
         if content is not None:
             with contextlib.suppress(KeyError, TypeError, ValueError):
                 return Learned(content)
-        return Learned()
+        return None
 
     def predict(
         self,
@@ -192,14 +208,14 @@ class Placer:
                     rows = span.rows or _input_rows(stage, report)
                     if span.what == GIVEN_UP and kind in self._kinds_seen:
                         # It would have taken longer still: enough to expect no wonders of that kind again.
-                        self._learned.observe(pipeline, kind, rows, span.seconds)
+                        self._observe(pipeline, kind, rows, span.seconds)
                     if span.what != "chunk":
                         continue
                     self._kinds_seen.add(kind)
                     if span.worker not in self._seen:
                         self._seen.add(span.worker)
                         continue
-                    self._learned.observe(pipeline, kind, rows, span.seconds + ahead.get(span.number, 0.0))
+                    self._observe(pipeline, kind, rows, span.seconds + ahead.get(span.number, 0.0))
 
     def _learn_whole(self, pipeline: str, stage: Stage, report: Report, fetched: float) -> None:
         """Learn what the stage took from beginning to end: with what it costs to hand out its chunks and to wait.
@@ -212,14 +228,14 @@ class Placer:
         if mode is not None and seen and ran_alone(report, stage.id):
             taken = stage_seconds(report, stage.id)
             own = max(taken - fetched, taken * LEAST_OWN_SHARE)
-            self._learned.observe(pipeline, mode, max(float(stage.input_rows), 1.0), own)
+            self._observe(pipeline, mode, max(float(stage.input_rows), 1.0), own)
 
     def _learn_merge(self, pipeline: str, entry: StageReport) -> None:
         merges = [span for span in entry.spans if span.what == "merge"]
         chunks = sum(span.what == "chunk" for span in entry.spans)
         if merges and chunks > 1:
             kind = _kind(merges[-1].kind)
-            self._learned.observe(merging_of(pipeline), kind, chunks, sum(span.seconds for span in merges))
+            self._observe(merging_of(pipeline), kind, chunks, sum(span.seconds for span in merges))
 
     def calibrate(self, measured: ClusterMeasurements, devices: Sequence[DeviceDescription]) -> Profile:
         """Make a profile of measurements, use it from now on, and store it.
@@ -237,15 +253,52 @@ class Placer:
             self._store.save(profile)
         return profile
 
+    # --- what sessions share ---------------------------------------------------------------------------------------
+
+    def _observe(self, pipeline: str, kind: Kind | StageMode, rows: float, seconds: float) -> None:
+        self._learned.observe(pipeline, kind, rows, seconds)
+        if self._store is not None:
+            self._fresh.append((pipeline, kind, rows, seconds))
+
+    def share(self) -> None:
+        """Exchange what was learned with other sessions on such a cluster, in the background, if it is time to."""
+        now = time.monotonic()
+        with self._lock:
+            if self._store is None or not self._fresh or now < self._shared + SHARE_EVERY_S:
+                return
+            self._shared = now
+        threading.Thread(target=self._exchange, args=(0.0,), name="hybridq-learned", daemon=True).start()
+
     def save(self) -> None:
         """Store what was learned, if anything was; that it cannot be is no error."""
+        self._exchange(SAVE_PATIENCE_S)
+
+    def _exchange(self, patience: float) -> None:
+        """Add what was observed since the last time to the file, and go on with what is there then.
+
+        Observations are repeated there one by one, so that those of several sessions make one history.
+        """
+        if self._store is None:
+            return
         with self._lock:
-            if self._store is None or not self._learned.changed:
+            fresh, self._fresh = list(self._fresh), deque(maxlen=MOST_FRESH)
+            identity, own = self._identity, self._learned.to_dict() if fresh else None
+        if own is None:
+            return
+        with contextlib.suppress(OSError), self._store.locked(identity, patience) as locked:
+            if not locked and not patience:  # somebody else is at it: another time
+                with self._lock:
+                    self._fresh = deque([*fresh, *self._fresh], MOST_FRESH)
                 return
-            content = self._learned.to_dict()
-            self._learned.changed = False
-        with contextlib.suppress(OSError):
-            self._store.write(self._identity, "learned", content)
+            there = self._read_learned(identity)
+            merged = Learned(own) if there is None else there
+            for each in fresh if there is not None else ():
+                merged.observe(*each)
+            self._store.write(identity, "learned", merged.to_dict())
+            with self._lock:
+                for each in self._fresh:
+                    merged.observe(*each)
+                self._learned = merged
 
 
 def _fetching(stages: Sequence[Stage], report: Report) -> dict[int, float]:

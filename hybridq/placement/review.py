@@ -31,6 +31,9 @@ CLOSE_SHARE = 0.03
 CLOSE_S = 0.02
 """``auto`` is as good as the best forced mode within this share of its time, or so many seconds."""
 
+LEAST_RUNS = 3
+"""Runs of ``auto`` that it is judged by, if there are so many."""
+
 FIRST_SHARE = 0.1
 """The first run of a query that nothing is known of may take this share longer."""
 
@@ -63,6 +66,8 @@ class Runs:
         The first run in ``auto``, when nothing had been learned.
     auto : list of (seconds, Report)
         Later runs in ``auto``, once it has learned from its own runs.
+    training : list of (seconds, Report)
+        Its runs before those.
     forced : dict of mode to list of (seconds, Report)
         Runs in ``cpu``, ``gpu`` and ``cop``.
     trained : dict of mode to list of Report
@@ -73,8 +78,21 @@ class Runs:
     operators: Mapping[int, str]
     first: tuple[float, Report]
     auto: list[tuple[float, Report]] = field(default_factory=list)
+    training: list[tuple[float, Report]] = field(default_factory=list)
     forced: dict[str, list[tuple[float, Report]]] = field(default_factory=lambda: {mode: [] for mode in FORCED})
     trained: dict[str, list[Report]] = field(default_factory=lambda: {mode: [] for mode in FORCED})
+
+    @property
+    def settled(self) -> list[tuple[float, Report]]:
+        """Return the runs that ``auto`` is judged by.
+
+        Where there are few once it has learned, the latest earlier ones in the same modes count as well: a single run
+        against the medians of several would mostly show chance.
+        """
+        modes = [entry.mode for entry in self.auto[-1][1].stages]
+        same = [run for run in self.training if [entry.mode for entry in run[1].stages] == modes]
+        lacking = max(LEAST_RUNS - len(self.auto), 0)
+        return [*same[max(len(same) - lacking, 0) :], *self.auto]
 
 
 @dataclass(slots=True)
@@ -91,7 +109,8 @@ class StageReview:
     best_mode : str
         The fastest of the forced ones.
     lost_s : float
-        What the mode chosen took in forced runs, less the fastest; 0 where that is within ``CLOSE_SHARE``.
+        What the mode chosen took in forced runs, less the fastest; 0 where that is within ``CLOSE_SHARE``, or where one
+        of its runs was as fast as the fastest mode mostly is: then the difference is chance.
     untrained_s, trained_s : dict of mode to float
         What was predicted before any run, and after three.
     reason : str
@@ -229,7 +248,7 @@ def review(runs: Runs) -> PlanReview:
     seconds = {mode: statistics.median(taken for taken, _ in each) for mode, each in runs.forced.items()}
     best = min(seconds, key=lambda mode: seconds[mode])
     better = min(seconds["cpu"], seconds["gpu"])
-    auto = statistics.median(taken for taken, _ in runs.auto)
+    auto = statistics.median(taken for taken, _ in runs.settled)
     stages = [_review_stage(runs, stage) for stage in runs.operators]
     return PlanReview(
         plan=runs.plan,
@@ -249,10 +268,12 @@ def review(runs: Runs) -> PlanReview:
 def _review_stage(runs: Runs, number: int) -> StageReview:
     seconds = {mode: _actual([report for _, report in each], number) for mode, each in runs.forced.items()}
     best = min(seconds, key=lambda mode: seconds[mode])
-    entries = [entry_of(report, number) for _, report in runs.auto]
+    entries = [entry_of(report, number) for _, report in runs.settled]
     chosen, _ = Counter(entry.mode for entry in entries).most_common(1)[0]
     name = next(mode for mode, stage_mode in FORCED.items() if stage_mode == chosen)
     lost = seconds[name] - seconds[best]
+    luckiest = min(stage_seconds(report, number) for _, report in runs.forced[name])
+    is_wrong = lost > CLOSE_SHARE * seconds[best] and luckiest > seconds[best]
     first = entry_of(runs.first[1], number)
     # What a device cannot do ran on the other, whatever was asked for: no prediction of it can be judged.
     able = [mode for mode, each in runs.forced.items() if entry_of(each[0][1], number).mode == FORCED[mode]]
@@ -268,9 +289,9 @@ def _review_stage(runs: Runs, number: int) -> StageReview:
         operator=runs.operators[number],
         seconds=seconds,
         auto_mode=name,
-        auto_s=_actual([report for _, report in runs.auto], number),
+        auto_s=_actual([report for _, report in runs.settled], number),
         best_mode=best,
-        lost_s=lost if lost > CLOSE_SHARE * seconds[best] else 0.0,
+        lost_s=lost if is_wrong else 0.0,
         untrained_s={mode: value for mode, value in _predicted(first).items() if mode in able},
         trained_s=trained,
         reason=next(entry.reason for entry in entries if entry.mode == chosen),

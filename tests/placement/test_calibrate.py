@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import pytest
@@ -29,6 +30,7 @@ class Machine:
     threads: int = 1
     device_memory: int | None = None
     host: str = "here"
+    pace: str = ""
 
 
 DEVICES = [Machine("cpu", "cpu"), Machine("cpu", "cpu"), Machine("gpu", "simulated gpu", device_memory=2**30)]
@@ -71,6 +73,8 @@ def test_a_profile_is_found_again_by_the_same_devices_only(profile, tmp_path):
     assert store.load(identity_of(DEVICES[1:])) is None
     assert store.load(identity_of([Machine("cpu", "cpu", host="elsewhere")])) is None
     assert identity_of(DEVICES) == identity_of(DEVICES[::-1])
+    slow, fast = ([replace(each, pace=pace) for each in DEVICES] for pace in ("0.2", "1 steady"))
+    assert identity_of(slow) != identity_of(fast)
 
 
 @pytest.mark.parametrize(
@@ -114,13 +118,62 @@ def test_what_was_learned_is_there_in_the_next_session(tmp_path):
     store = ProfileStore(tmp_path)
     first = Placer(DEVICES, store)
     for _ in range(3):
-        first._learned.observe("p", "gpu", 1000, 1.0)
+        first._observe("p", "gpu", 1000, 1.0)
     first.save()
     again = Placer(DEVICES, store)
     assert again._learned.model("p", "gpu").trusted
     store.path(identity_of(DEVICES), "learned").write_text("{")
     with pytest.warns(UserWarning, match="no JSON"):
         assert len(Placer(DEVICES, store)._learned) == 0
+
+
+def test_sessions_that_run_at_the_same_time_learn_from_each_other(tmp_path, monkeypatch):
+    monkeypatch.setattr("hybridq.placement.placer.SHARE_EVERY_S", 0.0)
+    store = ProfileStore(tmp_path)
+    sessions = [Placer(DEVICES, store) for _ in range(3)]
+    for turn in range(2):
+        for number, session in enumerate(sessions):
+            session._observe(f"p{number}", "cpu", 1000, 1.0 + turn)
+            session._observe("all", "gpu", 1000, 1.0 + number)
+    threads = [threading.Thread(target=session.save) for session in sessions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    kept = Placer(DEVICES, store)._learned
+    assert {number: kept.model(f"p{number}", "cpu").samples for number in range(3)} == {0: 2, 1: 2, 2: 2}
+    assert kept.model("all", "gpu").samples == 6
+    # One that goes on learns what the others have learned, and tells nothing twice.
+    sessions[0]._observe("new", "cpu", 1000, 1.0)
+    sessions[0].share()
+    for thread in threading.enumerate():
+        if thread.name == "hybridq-learned":
+            thread.join()
+    assert {*sessions[0]._learned._models} == {
+        ("p0", "cpu"),
+        ("p1", "cpu"),
+        ("p2", "cpu"),
+        ("all", "gpu"),
+        ("new", "cpu"),
+    }
+    assert sessions[0]._learned.model("all", "gpu").samples == 6
+    for session in sessions:
+        session.save()
+    assert Placer(DEVICES, store)._learned.model("all", "gpu").samples == 6
+
+
+def test_while_another_session_writes_it_is_left_for_later(tmp_path):
+    store = ProfileStore(tmp_path)
+    session = Placer(DEVICES, store)
+    session._observe("p", "cpu", 1000, 1.0)
+    with store.locked(identity_of(DEVICES), 0.0) as locked:
+        assert locked
+        session._exchange(0.0)
+        assert len(session._fresh) == 1
+        assert not store.path(identity_of(DEVICES), "learned").exists()
+    session._exchange(0.0)
+    assert not session._fresh
+    assert store.path(identity_of(DEVICES), "learned").exists()
 
 
 def test_a_session_calibrates_and_uses_the_profile():

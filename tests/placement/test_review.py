@@ -85,6 +85,22 @@ def test_a_wrong_choice_counts_with_the_seconds_that_it_loses():
     assert (found.plans, found.close) == (2, 1)
 
 
+def test_a_difference_that_may_be_chance_is_no_wrong_choice():
+    forced = {"cpu": [2.0, 2.0, 0.9], "gpu": [1.0, 1.1, 1.0], "cop": [1.5]}
+    assert review(runs_of(forced, [2.1])).stages[0].lost_s == 0.0
+    assert review(runs_of({**forced, "cpu": [2.0, 2.0, 1.1]}, [2.1])).stages[0].lost_s == 1.0
+
+
+def test_a_single_run_is_not_compared_with_medians_of_several():
+    runs = runs_of({"cpu": [1.0] * 4, "gpu": [2.0] * 4, "cop": [2.0] * 4}, [3.0])  # what else the machine did
+    runs.training = [(seconds, report("auto", [(mode, seconds, {})])) for mode, seconds in
+                     [("cpu", 9.0), ("cpu", 1.0), ("gpu", 2.0), ("cpu", 1.01)]]  # fmt: skip
+    assert review(runs).seconds["auto"] == 1.01  # of 1, 1.01 and 3: those in other modes do not count
+    assert review(runs).stages[0].auto_s == 1.01
+    runs.auto *= 3
+    assert review(runs).seconds["auto"] == 3.0  # enough of them
+
+
 def test_model_improvement_is_over_all_queries_together():
     first = review(runs_of({"cpu": [4.0], "gpu": [1.0], "cop": [4.0]}, [1.0]))
     second = review(runs_of({"cpu": [1.0], "gpu": [4.0], "cop": [4.0]}, [1.0]))
