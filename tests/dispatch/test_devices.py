@@ -45,7 +45,15 @@ def info(name, **resources):
 
 
 def answer(engine="cpu", device_memory=None):
-    return {"version": "0", "engine": engine, "device_memory": device_memory, "host": "h", "pid": 1, "budget": 0}
+    return {
+        "version": "0",
+        "engine": engine,
+        "device_memory": device_memory,
+        "host": "h",
+        "pid": 1,
+        "pace": "",
+        "budget": 0,
+    }
 
 
 def test_workers_are_told_apart_and_asked_once():
