@@ -113,12 +113,12 @@ def main() -> None:
     machine, peaks = describe(), watch.peaks
     spilled = sum(stage.spilled_bytes for stage in report.stages)
     in_mib = {name: f"{peaks[name] / MIB:.0f}" for name in ("worker", "client", "disk")}
+    print(f"commit {str(machine['commit'])[:12]}, load before {machine['load_before']}")
+    print(f"{rows:,} rows, {size / MIB:.0f} MiB, sorted in {seconds:.0f} s by a worker of {arguments.mebibytes} MiB")
     print(
-        f"commit {str(machine['commit'])[:12]}, load before {machine['load_before']}: {rows:,} rows, {size / MIB:.0f} MiB,"
-        f" sorted in {seconds:.0f} s by a worker of {arguments.mebibytes} MiB, which held {in_mib['worker']} at most, the"
-        f" client {in_mib['client']}; {spilled / MIB:.0f} MiB spilled, at most {in_mib['disk']} MiB on disk"
-        f" ({peaks['disk'] / size:.2f} of the data) in {peaks['files']} files"
+        f"held at most: worker {in_mib['worker']} MiB, client {in_mib['client']} MiB; spilled {spilled / MIB:.0f} MiB"
     )
+    print(f"on disk at most {in_mib['disk']} MiB, {peaks['disk'] / size:.2f} of the data, in {peaks['files']} files")
 
 
 if __name__ == "__main__":
