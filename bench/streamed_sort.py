@@ -118,7 +118,7 @@ def main() -> None:
     print(
         f"held at most: worker {in_mib['worker']} MiB, client {in_mib['client']} MiB; spilled {spilled / MIB:.0f} MiB"
     )
-    print(f"on disk at most {in_mib['disk']} MiB, {peaks['disk'] / size:.2f} of the data, in {peaks['files']} files")
+    print(f"on disk at most {in_mib['disk']} MiB, {peaks['disk'] / size:.2f} of the data; {peaks['files']} files")
 
 
 if __name__ == "__main__":
