@@ -159,7 +159,10 @@ class PullPolicy:
         return tuple(kind for kind in self._kinds if self._free_slots(kind))
 
     def _free_slots(self, kind: Kind) -> int:
-        """Return the slots of a kind but for those that are still at work on chunks that were given up."""
+        """Return the slots of a kind but for those still at work on chunks that were given up; all, if none is left."""
+        there = {each: self._slots.get(each, 0) - self._stuck.get(each, 0) for each in self._kinds}
+        if kind in there and all(free <= 0 for free in there.values()):
+            return self._slots.get(kind, 0)
         return max(self._slots.get(kind, 0) - self._stuck.get(kind, 0), 0)
 
     @property

@@ -249,6 +249,8 @@ def test_a_late_chunk_is_one_that_the_other_kind_would_have_done_by_now():
     assert not policy.is_late("gpu", 0, 1.0, expected={"cpu": 0.9, "gpu": 0.3})
     policy.give_up("gpu", 10 * MILLION, 1.1)
     assert policy.active == ("cpu",)  # the GPU's only slot is still at work on it
+    policy.set_slots({"gpu": 1})  # the CPU workers are lost: it will be waited for
+    assert policy.active == ("gpu",)
     alone = PullPolicy(("gpu",), {"cpu": 4, "gpu": 1}, LIMITS, {"cpu": 4e-7, "gpu": 1e-8})
     assert not alone.is_late("gpu", 10 * MILLION, 60.0)
 
