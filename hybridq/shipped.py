@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from pathlib import Path
 
 from hybridq.errors import RequestError
@@ -51,6 +52,9 @@ def find_plan(name: str) -> Path:
         raise RequestError(f"plan {name} must be a .sql file or a Substrait .json or .bin file")
     if name and _is_folder(path):
         raise RequestError(f"plan {name} is a folder: give a .sql file, or a Substrait .json or .bin file")
+    short = re.fullmatch(r"(?:tpch/)?q?([1-9])", name)
+    if short is not None:
+        raise RequestError(f"no plan {name!r}: no such file; the shipped plan is tpch/q{short[1]:0>2}")
     near = difflib.get_close_matches(name, plan_names(), n=3)
     some = f"nearest: {', '.join(near)}" if near else f"there are {', '.join(plan_names()[:2])} and others"
     raise RequestError(f"no plan {name!r}: no such file, and no shipped plan of that name ({some})")

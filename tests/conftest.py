@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,7 +15,6 @@ from hybridq.testing import tpch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 # The same examples every time, so that a change is judged by what it changes; HYPOTHESIS_PROFILE=explore looks further.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
@@ -37,6 +38,12 @@ def cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         patch.setenv("HYBRIDQ_CALIBRATE", "0")
         patch.setenv("HYBRIDQ_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_taught_by_other_modules(cache_of_its_own: None) -> None:
+    """Where queries run must not depend on which tests came before."""
+    shutil.rmtree(Path(os.environ["HYBRIDQ_CACHE"]) / "profiles", ignore_errors=True)
 
 
 @pytest.fixture

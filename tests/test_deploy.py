@@ -63,7 +63,7 @@ def test_close_leaves_nothing_behind():
     assert len(processes) >= 2
     cluster.close()
     cluster.close()
-    assert gone_within(processes, 2)
+    assert gone_within(processes, 60)
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
@@ -80,7 +80,7 @@ def test_a_killed_client_takes_its_cluster_along(how, tmp_path):
     os.kill(client.pid, how)
     client.wait()
     client.stdout.close()
-    assert gone_within(processes, 8)
+    assert gone_within(processes, 60)
 
 
 def test_a_cluster_that_does_not_start_says_why():
@@ -91,14 +91,14 @@ def test_a_cluster_that_does_not_start_says_why():
         cluster = deploy.start(load_topology(description), 30)
         with pytest.raises(ClusterUnreachable, match=r"the local cluster did not start: .*in use"):
             cluster.wait_until_ready()
-    assert gone_within({cluster.pid}, 1)
+    assert gone_within({cluster.pid}, 60)
 
 
 def test_a_cluster_that_is_too_slow_is_ended():
     cluster = deploy.start(load_topology(ONE_WORKER), 30)
     with pytest.raises(ClusterUnreachable, match=r"not ready after 0\.01 s"):
         cluster.wait_until_ready(timeout=0.01)
-    assert gone_within({cluster.pid}, 1)
+    assert gone_within({cluster.pid}, 60)
 
 
 def test_a_gpu_that_is_not_there_is_said_to_be_missing():

@@ -1,4 +1,4 @@
-"""``hybridq bench placement`` on a simulated cluster."""
+"""``hybridq bench placement`` in process, and on a simulated cluster."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from hybridq.testing import ssb
 from hybridq.testing.in_process import connect_in_process
 
 
-@pytest.fixture
-def session(two_workers, tpch_folder):
-    two_workers.register_folder(tpch_folder)
-    return two_workers
+@pytest.fixture(scope="module")
+def session(tpch_folder):
+    with connect_in_process() as found:
+        found.register_folder(tpch_folder)
+        yield found
 
 
 def test_a_report_of_some_queries(session):

@@ -139,7 +139,8 @@ def test_count_of_no_columns_and_empty_inputs(session):
 
 def test_explain_before_and_after(session):
     query = session.sql(TOTAL)
-    assert "EXEC_CPU" in str(query.explain())
+    assert "EXEC_" in str(query.explain())  # which, depends on what earlier queries took
+    assert "EXEC_CPU" in str(query.explain(mode="cpu"))
     assert "EXEC_GPU" in str(query.explain(mode="gpu"))
     assert f"{ROWS:,} rows" in str(query.explain(mode="cop", analyze=True))
 
@@ -251,11 +252,11 @@ def test_cancel_frees_everything_and_the_session_goes_on(session, data):
         assert not handle.progress().finished
         handle.cancel()
         with pytest.raises(QueryCancelled):
-            handle.result(timeout=5)
+            handle.result(timeout=60)
         handle.cancel()
         assert rows(other.sql(TOTAL).collect(mode="cpu")) == expected()
         client = other._connection._client
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 60
         while any(client.has_what().values()) and time.monotonic() < deadline:
             time.sleep(0.05)
         assert not any(client.has_what().values())
@@ -299,7 +300,7 @@ def test_workers_killed_in_mid_query(data):
             while handle.progress().rows_done < ROWS // 4:
                 time.sleep(0.01)
             os.kill(pid, signal.SIGKILL)
-            result = handle.result(timeout=60)
+            result = handle.result(timeout=200)
             assert rows(result) == expected()
             assert handle.progress().rows_done == ROWS
 
@@ -318,7 +319,7 @@ def run(arguments: list[str], **options) -> subprocess.CompletedProcess[str]:
     root = str(Path(hq.__file__).parent.parent)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
     return subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, timeout=60, env=environment, **options
+        [sys.executable, *arguments], capture_output=True, text=True, timeout=200, env=environment, **options
     )
 
 

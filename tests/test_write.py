@@ -52,7 +52,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module", params=["as it is", "split"])
 def session(request, folder):
-    split = {"gather_limit_bytes": 0, "partition_bytes": 2000, "split_memory_bytes": 1}
+    split = {"gather_limit_bytes": 0, "partition_bytes": 8000, "split_memory_bytes": 1}
     with connect_in_process(chunk_units=3, **(split if request.param == "split" else {})) as session:
         session.register_folder(folder)
         yield session

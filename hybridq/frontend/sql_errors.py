@@ -304,6 +304,14 @@ def _statement(match: re.Match[str], text: str, tables: Mapping[str, Schema]) ->
     return SqlError(_ONLY_QUERIES)
 
 
+def _not_grouped(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:
+    name = match["name"]
+    return SqlError(
+        f"the column {name}{_where(name.rpartition('.')[2].strip(chr(34)), text)} must be in GROUP BY, or inside an"
+        " aggregate function such as sum or min"
+    )
+
+
 def _long_row(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:
     return Unsupported("a row of values with such an expression is not supported: name the expression in a subquery")
 
@@ -344,6 +352,7 @@ _CONVERSIONS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], str, Mapping
         re.compile(r"No function matches the given name and argument types '(?P<signature>(?P<name>\w+)[^']*)'"),
         _arguments,
     ),
+    (re.compile(r'column "(?P<name>\S+)" must appear in the GROUP BY clause'), _not_grouped),
     (re.compile(r"Unsupported plan type: (?P<name>\w+)"), _plan_type),
     (re.compile(r"Cannot convert (?P<name>\w+)"), _conversion),
     (re.compile(r"literals are supported in tuples"), _long_row),

@@ -100,7 +100,7 @@ def test_a_worker_that_has_just_gone_is_asked_again():
 def test_a_worker_that_joins_is_there_the_next_time_where_nobody_waits():
     client = Client({"a": info("cpu-0", CPU=1)}, {"a": answer()})
     roster = Roster(client)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while not (found := roster.refresh(wait=False)) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert [each.worker for each in found] == ["cpu-0"]
@@ -109,22 +109,22 @@ def test_a_worker_that_joins_is_there_the_next_time_where_nobody_waits():
 
 @pytest.mark.parametrize("trouble", [{}, {"status": "paused", "last_seen": None}])
 def test_a_worker_without_a_sign_of_life_is_given_up_and_restarted(trouble, monkeypatch):
-    monkeypatch.setattr(roster_module, "SILENCE_SECONDS", 0.05)
+    monkeypatch.setattr(roster_module, "SILENCE_SECONDS", 0.5)
     clock = itertools.count()
     workers = {"a": info("cpu-0", CPU=1) | {"last_seen": 7.0} | trouble, "b": info("cpu-1", CPU=1)}
     client = Client(workers, {"a": answer(), "b": answer()})
-    roster = Roster(client, patience=0.05)
+    roster = Roster(client, patience=0.5)
     for _ in range(2):
         workers["a"]["last_seen"] = next(clock)  # full and idle is no sign of life
         workers["b"]["last_seen"] = next(clock)
         if not trouble:
             workers["a"]["last_seen"] = 7.0
         assert [each.worker for each in roster.refresh()] == ["cpu-0", "cpu-1"]
-    time.sleep(0.2)
+    time.sleep(0.6)
     workers["b"]["last_seen"] = next(clock)
     assert [each.worker for each in roster.refresh()] == ["cpu-1"]
     roster.refresh()
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while not client.restarted and time.monotonic() < deadline:
         time.sleep(0.01)
     assert client.restarted == ["a"]
@@ -144,14 +144,14 @@ def test_a_scheduler_that_is_paused_is_asked_again_and_then_given_up(monkeypatch
         raise TimeoutError
 
     monkeypatch.setattr(client, "sync", sync)
-    with pytest.raises(ClusterUnreachable, match=r"has not answered for 0\.1 s"):
-        Roster(client, patience=0.1).refresh()
-    assert 2 <= len(asked) <= 8
+    with pytest.raises(ClusterUnreachable, match=r"has not answered for 0\.5 s"):
+        Roster(client, patience=0.5).refresh()
+    assert 2 <= len(asked) <= 40
     client.status = "connecting"
     monkeypatch.undo()
-    roster = Roster(client, patience=0.05)
+    roster = Roster(client, patience=0.5)
     assert len(roster.refresh()) == 1  # it may come back
-    time.sleep(0.1)
+    time.sleep(0.6)
     with pytest.raises(ClusterUnreachable, match="connect anew"):
         roster.refresh()
     client.status = "closed"

@@ -35,7 +35,7 @@ def answer():
     return [{"g": g, "n": len(range(g, ROWS, 3))} for g in range(3)]
 
 
-def wait_until(true, seconds=40):
+def wait_until(true, seconds=120):
     deadline = time.monotonic() + seconds
     while not true() and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -72,9 +72,9 @@ def test_a_scheduler_that_dies_ends_the_query_with_one_error_and_the_session_clo
     threading.Timer(0.1, os.kill, (session._finalizer.peek()[2][1].pid, signal.SIGKILL)).start()
     start = time.monotonic()
     try:
-        handle.result(timeout=40)
+        handle.result(timeout=120)
     except ClusterUnreachable:
-        assert time.monotonic() - start < 30
+        assert time.monotonic() - start < 100
     with pytest.raises(ClusterUnreachable, match=r"does not answer|has not answered|connection"):
         query.collect()
     session.close()
@@ -116,7 +116,8 @@ def test_a_worker_that_joins_in_mid_query_is_used(data):
 
     with hq.connect({"workers": [CPU | {"processes": 1}]}, chunk_units=1) as session:
         session.register_folder(data)
-        session._connection._client.run(inside.arm, "", "", 1, str(data / "marker"), True, 0.08)
+        client, slow = session._connection._client, ("", "", 1, str(data / "marker"), True)
+        client.run(inside.arm, *slow, 0.3)
         handle = session.sql(TOTAL).submit()
         root = str(Path(hq.__file__).parent.parent)
         joining = subprocess.Popen(
@@ -126,7 +127,11 @@ def test_a_worker_that_joins_in_mid_query_is_used(data):
             stderr=subprocess.DEVNULL,
         )  # fmt: skip
         try:
-            result = handle.result(90)
+            wait_until(lambda: "late" in {each.worker for each in session.devices()})
+            before = handle.progress().rows_done
+            wait_until(lambda: handle.progress().rows_done >= before + 600)  # of six chunks it has its share
+            client.run(inside.arm, *slow, 0.0)
+            result = handle.result(200)
         finally:
             joining.kill()  # asked to end just now, Dask's worker sometimes waits for itself
             joining.wait(20)

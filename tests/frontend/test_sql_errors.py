@@ -66,6 +66,19 @@ def test_only_queries_are_run(text, tables, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("select n_name, count(*) from nation", r"column nation\.n_name \(line 1, column 8\) must be in GROUP BY, or"),
+        ("select n_regionkey + 1, max(n_name) from nation", r"column nation\.n_regionkey .*inside an aggregate"),
+        ("select count(*) from nation having n_name > 'A'", r"column nation\.n_name .*must be in GROUP BY"),
+    ],
+)
+def test_a_column_that_is_not_grouped_is_named(text, words, tables):
+    with pytest.raises(SqlError, match=words):
+        plan_sql(text, tables)
+
+
 @pytest.mark.parametrize("suffix", [";", " ; ; ", " -- end", "/* ; */"])
 def test_a_query_may_end_in_a_semicolon_or_a_comment(suffix, tables):
     assert plan_sql(f"select ';' as s{suffix}", tables).names == ("s",)

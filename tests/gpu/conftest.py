@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -33,13 +34,21 @@ def missing() -> str | None:
     return None
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     own = [item for item in items if HERE in item.path.parents]
-    reason = missing() if own else None
     for item in own:
         item.add_marker(pytest.mark.gpu)
-        if reason is not None:
-            item.add_marker(pytest.mark.skip(reason=reason))
+    reason = missing() if own else None
+    if reason is None:
+        return
+    # One of each file is skipped and says so for all: reporting two thousand of them takes its time.
+    files = Counter(item.path for item in own)
+    shown = {item.path: item for item in reversed(own)}
+    for path, item in shown.items():
+        item.add_marker(pytest.mark.skip(reason=f"{reason}: none of the {files[path]} tests of this file can run"))
+    dropped = set(own) - set(shown.values())
+    config.hook.pytest_deselected(items=list(dropped))
+    items[:] = [item for item in items if item not in dropped]
 
 
 @pytest.fixture(scope="session")

@@ -110,12 +110,12 @@ def test_long_chains_and_cliques_are_planned_quickly(count: int) -> None:
     for i in range(1, count):
         chain = join(chain, scan(f"t{i}"), f"t{i - 1}.b", f"t{i}.a")
         predicates += [test_of("equal", column(f"t{j}.a"), column(f"t{i}.a")) for j in range(i)]
-    start = time.perf_counter()
+    start = time.thread_time()
     result = join_order(chain, estimator(**known))
     assert sorted(tables(result)) == sorted(known)
     clique = join_order(Filter(chain, test_of("and", *predicates)), estimator(**known))
     assert sorted(tables(clique)) == sorted(known)
-    assert time.perf_counter() - start < 5
+    assert time.thread_time() - start < 5
 
 
 def test_every_order_of_the_text_gives_the_same_plan() -> None:

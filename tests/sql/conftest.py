@@ -10,6 +10,7 @@ import pytest
 
 from hybridq.session import connect
 from hybridq.testing.asserts import assert_same_answer
+from hybridq.testing.in_process import connect_in_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,13 +25,20 @@ Ask = "Callable[..., pa.Table]"
 
 @pytest.fixture(scope="session")
 def single_units(two_workers: Session) -> Iterator[Session]:
-    """Every chunk is one unit, so that everything is merged from many partial results."""
+    """A cluster where every chunk is one unit, so that everything is merged from many partial results."""
     with connect(two_workers.address, chunk_units=1) as session:
         yield session
 
 
+@pytest.fixture(scope="session")
+def in_place() -> Iterator[Session]:
+    """The same without a cluster: for what does not depend on processes and messages."""
+    with connect_in_process(chunk_units=1) as session:
+        yield session
+
+
 @pytest.fixture
-def ask(single_units: Session, tmp_path: Path) -> Callable[..., pa.Table]:
+def ask(in_place: Session, tmp_path: Path) -> Callable[..., pa.Table]:
     """Return a function that answers SQL over tables given by keyword.
 
     Tables are written as Parquet with one row a row group, unless they are paths. The answer must be the same in every
@@ -43,8 +51,8 @@ def ask(single_units: Session, tmp_path: Path) -> Callable[..., pa.Table]:
                 path = tmp_path / f"{name}.parquet"
                 pq.write_table(table, path, row_group_size=1)
                 table = path
-            single_units.register(name, table)
-        query = single_units.sql(sql)
+            in_place.register(name, table)
+        query = in_place.sql(sql)
         answers = [query.collect(mode=mode).to_arrow() for mode in MODES]
         for other in answers[1:]:
             assert_same_answer(other, answers[0], order_by=order_by)

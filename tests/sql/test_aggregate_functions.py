@@ -17,7 +17,7 @@ from hybridq.testing.in_process import connect_in_process
 from hybridq.testing.reference import conform
 
 MODES = ("cpu", "gpu", "cop")
-ROWS = 90
+ROWS = 45
 
 
 def made_table():

@@ -192,9 +192,9 @@ def test_limit_and_offset_after_the_merge(ask):
     assert in_order(ask("select x from t order by x desc offset 18", t=t)) == [(1,), (0,)]
 
 
-def test_a_limit_without_order_gives_that_many_rows(single_units, tmp_path):
-    single_units.register("some", pa.table({"x": list(range(50))}))
-    answer = single_units.sql("select x from some limit 7").collect(mode="cop").to_arrow()
+def test_a_limit_without_order_gives_that_many_rows(in_place, tmp_path):
+    in_place.register("some", pa.table({"x": list(range(50))}))
+    answer = in_place.sql("select x from some limit 7").collect(mode="cop").to_arrow()
     assert answer.num_rows == 7
     assert len({x for (x,) in in_order(answer)} & set(range(50))) == 7
 

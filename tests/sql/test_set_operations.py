@@ -96,11 +96,11 @@ def test_order_and_limit_of_a_union(ask, tables):
     assert in_order(ask(sql, **tables)) == [(1,), (2,), (7,)]
 
 
-def test_limit_without_order_over_a_union(single_units, tables):
-    single_units.register("t", tables["t"])
-    single_units.register("u", tables["u"])
+def test_limit_without_order_over_a_union(in_place, tables):
+    in_place.register("t", tables["t"])
+    in_place.register("u", tables["u"])
     for mode in ("cpu", "gpu", "cop"):
-        answer = single_units.sql("select a from t union all select a from u limit 8").collect(mode=mode).to_arrow()
+        answer = in_place.sql("select a from t union all select a from u limit 8").collect(mode=mode).to_arrow()
         assert answer.num_rows == 8
 
 
@@ -151,17 +151,17 @@ def test_values(ask):
     assert in_order(answer) == [(None, 1), (1, 2)]
 
 
-def test_a_union_reads_one_table_in_one_stage(single_units, tables):
-    single_units.register("t", tables["t"])
-    single_units.register("u", tables["u"])
-    query = single_units.sql("select s, count(*) from (select s from t union all select s from u) group by s")
+def test_a_union_reads_one_table_in_one_stage(in_place, tables):
+    in_place.register("t", tables["t"])
+    in_place.register("u", tables["u"])
+    query = in_place.sql("select s, count(*) from (select s from t union all select s from u) group by s")
     result = query.collect(mode="cpu")
     assert len(result.report.stages) == 1
     assert sum(device.rows for device in result.report.stages[0].devices) == 9
 
 
-def test_a_table_in_memory_keeps_its_rows_where_no_column_is_read(single_units):
-    single_units.register("t", pa.table({"a": ints(1, 2, 3)}))
+def test_a_table_in_memory_keeps_its_rows_where_no_column_is_read(in_place):
+    in_place.register("t", pa.table({"a": ints(1, 2, 3)}))
     for sql, expected in {
         "select 2 as x": [(2,)],
         "select count(*) from t": [(3,)],
@@ -169,7 +169,7 @@ def test_a_table_in_memory_keeps_its_rows_where_no_column_is_read(single_units):
         "select count(*) from (select 1 from t union all select 2 from t)": [(6,)],
     }.items():
         for mode in ("cpu", "gpu", "cop"):
-            assert in_order(single_units.sql(sql).collect(mode=mode).to_arrow()) == expected
+            assert in_order(in_place.sql(sql).collect(mode=mode).to_arrow()) == expected
 
 
 def test_all_counts_repeated_rows(ask, tables):
@@ -179,10 +179,10 @@ def test_all_counts_repeated_rows(ask, tables):
     assert rows(answer) == sorted([(2,), (2,), (None,)], key=str)
 
 
-def test_all_beside_what_the_plan_cannot_tell_from_it(single_units, tables):
-    single_units.register("t", tables["t"])
-    single_units.register("u", tables["u"])
+def test_all_beside_what_the_plan_cannot_tell_from_it(in_place, tables):
+    in_place.register("t", tables["t"])
+    in_place.register("u", tables["u"])
     with pytest.raises(Unsupported, match="DISTINCT FROM"):
-        single_units.sql("select a from t where a is distinct from 1 except all select a from u")
+        in_place.sql("select a from t where a is distinct from 1 except all select a from u")
     with pytest.raises(Unsupported, match="cannot be written"):
         export_substrait("select a from t except all select a from u", {"t": SCHEMA, "u": SCHEMA})

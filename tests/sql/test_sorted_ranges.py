@@ -38,7 +38,7 @@ QUERIES = {
 
 OPTIONS = {
     "one range": {},
-    "many ranges": {"partition_bytes": 1500},
+    "many ranges": {"partition_bytes": 4000},
     "few rows, in files": {"cpu_chunk_rows": 60, "gpu_chunk_rows": 130, "split_memory_bytes": 1},
 }
 

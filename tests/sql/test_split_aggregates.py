@@ -45,7 +45,7 @@ QUERIES = {
 
 OPTIONS = {
     "whole": {"chunk_units": 3},
-    "cut, in files": {"chunk_units": 3, "partition_bytes": 2000, "split_memory_bytes": 1, "cpu_chunk_rows": 50},
+    "cut, in files": {"chunk_units": 3, "partition_bytes": 8000, "split_memory_bytes": 1, "cpu_chunk_rows": 50},
 }
 
 

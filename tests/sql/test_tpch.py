@@ -20,14 +20,17 @@ QUERIES = ("tpch/q01", "tpch/q03", "tpch/q04", "tpch/q06", "tpch/q12", "tpch/q14
 """Those that go through a real cluster in every way here; test_tpch_queries.py has all, in process."""
 
 
-@pytest.fixture(scope="module", params=[1, 2], ids=["1 worker", "2 workers"])
-def address(request):
-    return request.getfixturevalue("one_worker" if request.param == 1 else "two_workers").address
+CLUSTERS = {
+    "2 workers, chunks of 1": ("two_workers", 1),
+    "1 worker, chunks of 7": ("one_worker", 7),
+    "2 workers, chunks by rows": ("two_workers", 0),
+}
 
 
-@pytest.fixture(scope="module", params=[1, 7, 0], ids=["chunks of 1", "chunks of 7", "chunks by rows"])
-def session(request, address, tpch_folder):
-    with connect(address, chunk_units=request.param) as attached:
+@pytest.fixture(scope="module", params=CLUSTERS)
+def session(request, tpch_folder):
+    cluster, chunk_units = CLUSTERS[request.param]
+    with connect(request.getfixturevalue(cluster).address, chunk_units=chunk_units) as attached:
         attached.register_folder(tpch_folder)
         yield attached
 
