@@ -10,6 +10,8 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
 ARGS   ?=
+# One more than there are processors, since tests wait for clusters that start; each takes up to 2 GB.
+TESTERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, (os.cpu_count() or 1) + 1))')
 
 .PHONY: help demo test lint bench install clean
 
@@ -31,7 +33,7 @@ demo: $(READY)
 	$(BIN)/hybridq demo $(ARGS)
 
 test: $(READY)
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadscope $(ARGS)
+	$(BIN)/python -m pytest --numprocesses $(TESTERS) --dist loadscope $(ARGS)
 
 lint: $(READY)
 	$(BIN)/ruff check .
