@@ -12,7 +12,7 @@ from .features import find_features
 from .runner import Case, cases, run, shrink
 from .tree import Expr, Query, Relation, Select
 
-QUERIES = 120
+QUERIES = 60
 
 
 @pytest.fixture(scope="module")
