@@ -6,7 +6,7 @@ import difflib
 import math
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -281,6 +281,14 @@ class Catalog:
         self._tables[name] = table
         self._unreadable.pop(name, None)
         return table
+
+    def beside(self, tables: Mapping[str, pa.Table]) -> Catalog:
+        """Return a catalog that has these tables in memory as well."""
+        made = Catalog()
+        made._tables, made._unreadable = dict(self._tables), dict(self._unreadable)
+        for name, table in tables.items():
+            made.register(name, table)
+        return made
 
     def register_folder(self, directory: str | os.PathLike[str], follow_links: bool = False) -> tuple[str, ...]:
         """Register each ``NAME.parquet`` and each folder ``NAME`` of Parquet files as table NAME.

@@ -81,4 +81,9 @@ def check_query(source: str | bytes, catalog: Catalog) -> None:
     RequestError
         It cannot be planned.
     """
+    from hybridq.recursion import recursion_of
+
+    recursion = recursion_of(source, catalog) if isinstance(source, str) else None
+    if recursion is not None:
+        source, catalog = recursion.parts.rest, recursion.catalog
     physical_plan(logical_plan(source, catalog), catalog, Config.load())

@@ -22,6 +22,7 @@ from hybridq.report import Report
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from hybridq.catalog import Catalog
     from hybridq.deploy import LocalCluster
     from hybridq.dispatch.connection import ConnectionProtocol
     from hybridq.dispatch.devices import Device
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from hybridq.placement.predict import StagePrediction
     from hybridq.placement.profile import Profile
     from hybridq.plan.nodes import Plan
+    from hybridq.recursion import Recursion
     from hybridq.security import TlsFiles
     from hybridq.topology import Kind
 
@@ -336,8 +338,13 @@ class Session:
 
     def _planned(self, source: Any, text: str, start: float) -> Query:
         from hybridq.planning import logical_plan
+        from hybridq.recursion import recursion_of
 
         self._check_open()
+        recursion = recursion_of(source, self._catalog) if isinstance(source, str) else None
+        if recursion is not None:
+            plan = logical_plan(recursion.parts.rest, recursion.catalog)
+            return Query(self, plan, text, start, recursion.catalog, recursion)
         return Query(self, logical_plan(source, self._catalog), text, start)
 
 
@@ -354,14 +361,24 @@ def _close(connection: Any, cluster: LocalCluster | None, learnt: Sequence[Place
 class Query:
     """A planned query. It may be run any number of times."""
 
-    def __init__(self, session: Session, plan: Plan, text: str, start: float) -> None:
+    def __init__(
+        self,
+        session: Session,
+        plan: Plan,
+        text: str,
+        start: float,
+        catalog: Catalog | None = None,
+        recursion: Recursion | None = None,
+    ) -> None:
         from hybridq.planning import physical_plan
 
         self._session = session
+        self._catalog = session._catalog if catalog is None else catalog
+        self._recursion = recursion
         self._text = text
         self._plan = plan
         self._too_large: frozenset[int] = frozenset()
-        self._physical: PhysicalPlan = physical_plan(plan, session._catalog, session.config)
+        self._physical: PhysicalPlan = physical_plan(plan, self._catalog, session.config)
         self._plan_seconds = time.perf_counter() - start
 
     def __repr__(self) -> str:
@@ -427,7 +444,7 @@ class Query:
         devices = session.devices()
         hot = session._hot.columns if session._hot is not None else {}
         return session._know().predict(
-            self._physical.stages, session._catalog, available, session.config,
+            self._physical.stages, self._catalog, available, session.config,
             lambda row_bytes: rows_that_fit(devices, row_bytes),
             frozenset((table, column) for table, columns in hot.items() for column in columns),
             with_break_even,
@@ -446,7 +463,7 @@ class Query:
             logger.warning("nothing was learned from a query: %s: %s", type(error).__name__, error)
 
     def submit(self, mode: str = "auto", strict: bool = False) -> Handle:
-        """Start the query and return at once.
+        """Start the query and return at once; the steps of WITH RECURSIVE are waited for.
 
         Parameters
         ----------
@@ -473,6 +490,8 @@ class Query:
         session._check_open()
         start = time.perf_counter()
         chosen = check_mode(mode)
+        if self._recursion is not None:
+            return self._over_rows(self._recursion, mode, strict)._submit(mode, strict, target)
 
         def place() -> tuple[Decision, ...]:
             available = session._connection.slots()
@@ -481,7 +500,7 @@ class Query:
 
         def replan(too_large: frozenset[int]) -> tuple[PhysicalPlan, tuple[Decision, ...]]:
             self._too_large |= too_large
-            self._physical = physical_plan(self._plan, session._catalog, session.config, self._too_large)
+            self._physical = physical_plan(self._plan, self._catalog, session.config, self._too_large)
             return self._physical, place()
 
         decisions = place()
@@ -489,10 +508,24 @@ class Query:
         report = Report(self._text, mode, {"plan": self._plan_seconds})
         executor = session._connection.executor(name)
         driver = Driver(
-            executor, self._physical, session._catalog, session.config, decisions, name, report, strict, session._hot,
+            executor, self._physical, self._catalog, session.config, decisions, name, report, strict, session._hot,
             replan, target,
         )  # fmt: skip
         return Handle(driver, self, report, start, lambda: session._connection.forget(name))
+
+    def _over_rows(self, recursion: Recursion, mode: str, strict: bool) -> Query:
+        """Run the steps of WITH RECURSIVE; return the query over the rows that they gave."""
+        from hybridq.planning import logical_plan
+
+        session = self._session
+
+        def collect(text: str, catalog: Catalog) -> pa.Table:
+            plan = logical_plan(text, catalog)
+            return Query(session, plan, text, time.perf_counter(), catalog).collect(mode, strict).to_arrow()
+
+        catalog, seconds = recursion.run(session._catalog, collect)
+        plan = logical_plan(recursion.parts.rest, catalog)
+        return Query(session, plan, self._text, time.perf_counter() - self._plan_seconds - seconds, catalog)
 
     def collect(self, mode: str = "auto", strict: bool = False, progress: bool = False) -> Result:
         """Run the query and return its answer.

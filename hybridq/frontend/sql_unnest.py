@@ -297,7 +297,7 @@ class _Rewriting:
         if any(name in AGGREGATES for name in at.callers):
             raise self._refused(position, f"UNNEST within an aggregate is not supported: {_USE_SUBQUERY}")
         begin, end = select.clauses["select"]
-        if any(
+        if "qualify" in select.clauses or any(
             self._value(each) == "over" and self._places[each].select is select
             for each in range(begin, select.clauses.get("order", (end, end))[1])
         ):

@@ -130,6 +130,7 @@ class _Placing:
 
     def __init__(self, tables: Mapping[str, UnnestNames]) -> None:
         self._tables = tables
+        self._placed: set[str] = set()
 
     def put(self, node: Node) -> Node:
         """Return a node whose inputs are done with, without the markers of its own conditions."""
@@ -158,10 +159,13 @@ class _Placing:
         """Tell whether DataFusion has concluded a condition from that of an UNNEST.
 
         Where ``x = k``, what is true of an element x is true of k. The condition itself is still there, and says more.
+        Of a list that is made of k it may have concluded a second condition, which says the same.
         """
         if not isinstance(part, Call) or not _is_marker(part):
             return False
         table, _, columns = self._read(part)
+        if str(columns[0]) in self._placed:
+            return True
         return not all(
             isinstance(each, Column) and each.name.startswith((f"{table}.", f"{table}#")) for each in columns
         )
@@ -201,6 +205,7 @@ class _Placing:
             placed = self.put(_filtered(self._grafted(right, wanted, left), conditions))
         else:
             scan, own, values = _bare(right)
+            self._placed.add(wanted.column)
             conditions = (*own, *(substitute(each, values) for each in conditions))
             if any(_is_marker(part) for each in conditions for part in parts_of(each)):
                 raise Unsupported(_UNSUPPORTED)
@@ -213,6 +218,7 @@ class _Placing:
 
     def _grafted(self, node: Node, wanted: _Wanted, source: Node) -> Node:
         """Return a node with UNNEST of some rows in place of its table, and these rows' columns beside its own."""
+        self._placed.add(wanted.column)
         if isinstance(node, Scan) and _reads(node, wanted):
             return _spread(source, wanted, node)
         taken = {field.name for field in node.schema} & {field.name for field in source.schema}

@@ -29,6 +29,9 @@ A query is one SELECT, VALUES or WITH, in PostgreSQL's dialect, planned by DataF
 settings are refused. What cannot be done is an error that names it, at planning wherever that can be known then; it is
 never another answer. Table and column names that are not quoted are lower-case.
 
+WITH RECURSIVE stands at the beginning of a query; each of its steps, at most 1,000, is a query over the rows of the step
+before. UNNEST takes lists; NULL and an empty list have no rows, but under LEFT JOIN.
+
 In the examples, table `t` has the columns `a integer, b integer, s varchar, d decimal(9, 2), f double, day date,
 m timestamp`, and `u` has `a integer, c integer`.
 """
@@ -45,7 +48,10 @@ SECTIONS: dict[str, tuple[tuple[str, str], ...]] = {
         ("LIMIT, OFFSET", "select a from t order by a limit 3 offset 1"),
         ("FETCH FIRST n ROWS ONLY", "select a from t order by a fetch first 3 rows only"),
         ("WITH", "with w as (select a from t) select * from w"),
-        ("WITH RECURSIVE", "with recursive w as (select 1 as x union all select x + 1 from w) select * from w"),
+        (
+            "WITH RECURSIVE",
+            "with recursive w as (select 1 as x union all select x + 1 from w where x < 9) select * from w",
+        ),
         ("VALUES", "select * from (values (1, 'x'), (2, 'y')) as v(a, b)"),
         ("TABLESAMPLE", "select a from t tablesample system (10)"),
         ("QUALIFY", "select a from t qualify row_number() over (order by a) = 1"),
