@@ -29,8 +29,8 @@ A query is one SELECT, VALUES or WITH, in PostgreSQL's dialect, planned by DataF
 settings are refused. What cannot be done is an error that names it, at planning wherever that can be known then; it is
 never another answer. Table and column names that are not quoted are lower-case.
 
-WITH RECURSIVE stands at the beginning of a query; each of its steps, at most 1,000, is a query over the rows of the step
-before. UNNEST takes lists; NULL and an empty list have no rows, but under LEFT JOIN.
+WITH RECURSIVE stands at the beginning of a query; each of its steps, at most 1,000, is a query over the rows of the
+step before. UNNEST takes lists; NULL and an empty list have no rows, but under LEFT JOIN.
 
 In the examples, table `t` has the columns `a integer, b integer, s varchar, d decimal(9, 2), f double, day date,
 m timestamp`, and `u` has `a integer, c integer`.
