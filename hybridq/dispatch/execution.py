@@ -25,7 +25,9 @@ from hybridq.physical.pipeline import (
     AlignedBuild,
     BroadcastBuild,
     Build,
+    CarriedWindowStep,
     CollectSink,
+    CondenseStep,
     FilterStep,
     GroupStep,
     PartialAggregateSink,
@@ -202,7 +204,12 @@ def _partitions(stage: Stage, chunk: Chunk, pieces: PieceReader | None, clock: C
     source, units = stage.pipeline.source, chunk.source
     if pieces is not None and isinstance(units, RangeUnits) and isinstance(source, RangeSource):
         with clock.section("read"):
-            return {PROBING: pieces.read_range(to_arrow_schema(source.schema), source.keys, units)}
+            rows = pieces.read_range(to_arrow_schema(source.schema), source.keys, units)
+            if not source.numbered:
+                return {PROBING: rows}
+            from hybridq.engines.ranges import numbered  # not by the client, which imports this module as well
+
+            return {PROBING: numbered(rows, units.start, units.stop)}
     if pieces is None or not isinstance(units, PieceUnits) or not isinstance(source, PartitionSource):
         raise TypeError("a chunk of partitions needs to be told where they are")
     with clock.section("read"):
@@ -254,7 +261,9 @@ def _flow(
         if isinstance(pipeline.source, PartitionSource):
             frame = engine.from_arrow(as_table(inputs[PROBING]))
         elif isinstance(pipeline.source, RangeSource):
-            frame = engine.sort(engine.from_arrow(as_table(inputs[PROBING])), pipeline.source.keys)
+            frame = engine.from_arrow(as_table(inputs[PROBING]))
+            if not pipeline.source.numbered:
+                frame = engine.sort(frame, pipeline.source.keys)
         elif isinstance(pipeline.source, StageSource):
             rows = inputs[pipeline.source.stage]
             frame = as_frame(engine, rows, pipeline.source.names or rows.column_names)
@@ -346,6 +355,12 @@ def _step(engine: Engine, step: Step, frame: Frame, builds: Mapping[int, BuildSi
     if isinstance(step, WindowStep):
         windowed: Frame = _operator(engine, "window")(frame, step.calls)
         return windowed
+    if isinstance(step, CondenseStep):
+        condensed: Frame = _operator(engine, "condense")(frame, step.how)
+        return condensed
+    if isinstance(step, CarriedWindowStep):
+        carried: Frame = _operator(engine, "carried_window")(frame, builds[step.build], step.how, step.calls)
+        return carried
     if isinstance(step, UnnestStep):
         arguments = step.lists, step.kind, step.ordinality, step.condition, step.output
         unnested: Frame = _operator(engine, "unnest")(frame, *arguments)

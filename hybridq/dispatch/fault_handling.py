@@ -142,7 +142,11 @@ class FaultHandling(QueryRun):
         Rows that tie may come in another order in a run that another device makes, and the ranges are cut between them.
         """
         if self._runs[number].stage.keeps_runs:
-            readers = [user for user in self._needed_by[number] if self._runs[user].status == "running"]
+            status = {user: self._runs[user].status for user in self._needed_by[number]}
+            readers = [user for user in status if status[user] == "running"]
+            # Also those that are done, if others need what they have made of the same ranges.
+            unfinished = {user for user in status if status[user] != "done"}
+            readers += [user for user in status if status[user] == "done" and unfinished & set(self._needed_by[user])]
             if readers:
                 self._restart(readers)
 

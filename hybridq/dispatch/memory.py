@@ -14,7 +14,7 @@ from hybridq.dispatch.main_memory import MainMemory
 from hybridq.engines.account import DeviceAccount
 from hybridq.errors import DeviceOutOfMemory, ExecutionError, ResultTooLarge
 from hybridq.physical.chunks import Chunk
-from hybridq.physical.pipeline import FinishWindow, Stage, WindowStep
+from hybridq.physical.pipeline import CarriedWindowStep, CondenseStep, FinishWindow, Stage, WindowStep
 from hybridq.topology import Kind
 
 FOOTPRINT_FACTOR = 3.0
@@ -202,7 +202,8 @@ def host_footprint(chunk: Chunk, tables: Iterable[Any], on_device: bool, factor:
 
 def has_windows(stage: Stage) -> bool:
     """Tell whether chunks of a stage compute window functions."""
-    return any(isinstance(step, WindowStep) for branch in stage.branches for step in branch.pipeline.steps)
+    kinds = WindowStep | CondenseStep | CarriedWindowStep
+    return any(isinstance(step, kinds) for branch in stage.branches for step in branch.pipeline.steps)
 
 
 def factor_of(stage: Stage) -> float:

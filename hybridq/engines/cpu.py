@@ -12,6 +12,7 @@ import pyarrow as pa
 from hybridq.config import JoinMethod
 from hybridq.engines import column as columns
 from hybridq.engines.aggregate import aggregate_frame
+from hybridq.engines.carrying import carried_window, condense
 from hybridq.engines.column import Column, Indices
 from hybridq.engines.evaluate import evaluate_frame
 from hybridq.engines.frame import CpuFrame
@@ -25,7 +26,7 @@ from hybridq.engines.unnesting import count_elements, unnest_frame
 from hybridq.engines.windows import window_frame
 from hybridq.plan.expressions import AggregateCall, Expression, NamedExpression, SortKey
 from hybridq.plan.expressions import Column as ColumnReference
-from hybridq.plan.windows import WindowCall
+from hybridq.plan.windows import Condensation, WindowCall
 from hybridq.types import Schema
 
 
@@ -160,6 +161,27 @@ class CpuEngine:
             The result's columns.
         """
         return unnest_frame(own(frame), lists, kind, ordinality, condition, output)
+
+    def condense(self, frame: Frame, how: Condensation) -> Frame:
+        """Put the rows of a range into few; see ``hybridq.plan.windows.Condensation``."""
+        return condense(own(frame).compact(), how)
+
+    def carried_window(
+        self, frame: Frame, condensed: BuildSide, how: Condensation, calls: Sequence[WindowCall]
+    ) -> Frame:
+        """Return the rows of a range as ``window`` does, the rows of all other ranges being condensed.
+
+        Parameters
+        ----------
+        frame : Frame
+        condensed : BuildSide
+            What ``condense`` gives of all ranges, without keys.
+        how : Condensation
+        calls : sequence of WindowCall
+            Over the columns of condensed rows.
+        """
+        assert isinstance(condensed, CpuBuildSide)
+        return carried_window(own(frame).compact(), condensed.frame, how, calls)
 
 
 def own(frame: Frame) -> CpuFrame:

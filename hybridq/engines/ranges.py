@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from hybridq.engines.cpu import CpuEngine
 from hybridq.plan.expressions import SortKey, columns_of
+from hybridq.plan.windows import RANGE_START, RANGE_STOP
 
 Places = npt.NDArray[np.int64]
 
@@ -57,6 +58,13 @@ def rows_before(run: pa.Table, border: pa.Table, keys: Sequence[SortKey], ties: 
     parts = [run.select(names), border.select(names)] if ties else [border.select(names), run.select(names)]
     order = _order(pa.concat_tables(parts), keys)
     return int(np.flatnonzero(order == (run.num_rows if ties else 0))[0])
+
+
+def numbered(table: pa.Table, start: int, stop: int) -> pa.Table:
+    """Add to the rows of a range which range it is, as columns."""
+    for name, place in ((RANGE_START, start), (RANGE_STOP, stop)):
+        table = table.append_column(name, pa.array(np.full(table.num_rows, place, np.int64)))
+    return table
 
 
 def _order(table: pa.Table, keys: Sequence[SortKey]) -> Places:

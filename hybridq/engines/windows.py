@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -13,19 +14,35 @@ from hybridq.engines.frame_bounds import frame_bounds
 from hybridq.engines.framed import framed_aggregate, running
 from hybridq.engines.partitions import WindowOrder
 from hybridq.plan.expressions import AggregateCall, Expression, Literal, SortKey, columns_of
-from hybridq.plan.windows import PICKS, RANKS, SHIFTS, Frame, WindowCall
+from hybridq.plan.windows import (
+    PICKS,
+    RANKS,
+    SHIFTS,
+    STANDS_FOR_PEERS,
+    STANDS_FOR_ROWS,
+    Frame,
+    WindowCall,
+)
 
 Window = tuple[tuple[Expression, ...], tuple[SortKey, ...]]
 
 
-def window_frame(frame: CpuFrame, calls: Sequence[WindowCall]) -> CpuFrame:
-    """Return a frame, which has no deselected rows, with a column more for each call."""
+def window_frame(frame: CpuFrame, calls: Sequence[WindowCall], condensed: bool = False) -> CpuFrame:
+    """Return a frame, which has no deselected rows, with a column more for each call.
+
+    Parameters
+    ----------
+    frame : CpuFrame
+    calls : sequence of WindowCall
+    condensed : bool
+        Some rows stand for several (``hybridq.plan.windows.Condensation``). What is computed for these does not matter.
+    """
     windows: dict[Window, list[WindowCall]] = {}
     for call in calls:
         windows.setdefault((call.partition, call.order), []).append(call)
     computed: dict[str, Column] = {}
     for (partition, order), members in windows.items():
-        ordered = _Ordered(frame, WindowOrder(frame, partition, order), order)
+        ordered = _Ordered(frame, WindowOrder(frame, partition, order), order, condensed)
         for call in members:
             computed[call.name] = ordered.compute(call).take(ordered.order.positions)
     columns = {**frame.columns, **{call.name: computed[call.name] for call in calls}}
@@ -35,8 +52,9 @@ def window_frame(frame: CpuFrame, calls: Sequence[WindowCall]) -> CpuFrame:
 class _Ordered:
     """A frame in the order of one window."""
 
-    def __init__(self, frame: CpuFrame, order: WindowOrder, keys: tuple[SortKey, ...]) -> None:
+    def __init__(self, frame: CpuFrame, order: WindowOrder, keys: tuple[SortKey, ...], condensed: bool) -> None:
         self._frame = frame
+        self._condensed = condensed
         self.order = order
         self._keys = keys
         self._bounds: dict[Frame, tuple[Indices, Indices]] = {}
@@ -44,7 +62,7 @@ class _Ordered:
     def compute(self, call: WindowCall) -> Column:
         """Compute a call; its values are by position."""
         if call.function in RANKS:
-            return _rank(call, self.order)
+            return self._rank(call)
         if call.function in SHIFTS:
             return self._shift(call)
         start, end = self._frame_bounds(call.frame)
@@ -71,6 +89,47 @@ class _Ordered:
             key = None if sort_key is None else self._evaluate(sort_key.expression)
             found = self._bounds[frame] = frame_bounds(self.order, frame, key, sort_key)
         return found
+
+    # --- places ----------------------------------------------------------------------------------------------------
+
+    def _rank(self, call: WindowCall) -> Column:
+        return Column(call.type, self._places(call).astype(storage_dtype(call.type)))
+
+    def _places(self, call: WindowCall) -> Values:
+        order, rows = self.order, self._rows_before
+        first, peers = order.partitions.start, order.peers
+        before = rows(first)
+        found: Values
+        if call.function == "row_number":
+            found = rows(np.arange(order.rows)) - before + 1
+        elif call.function == "rank":
+            found = rows(peers.start) - before + 1
+        elif call.function == "dense_rank":
+            found = peers.number - peers.number[first] + 1
+            if self._condensed:
+                hidden = running(self._column(STANDS_FOR_PEERS).numbers)
+                found = found + hidden[:-1] - hidden[first]
+        else:
+            count = rows(order.partitions.end) - before
+            if call.function == "percent_rank":
+                # A row that is alone has rank 1 of 1, which counts as 0.
+                found = (rows(peers.start) - before) / np.maximum(count - 1, 1)
+            elif call.function == "cume_dist":
+                found = (rows(peers.end) - before) / count
+            else:
+                found = _tiles(_constant(call.arguments[0]), rows(np.arange(order.rows)) - before, count)
+        return found
+
+    def _rows_before(self, positions: Indices) -> Indices:
+        """Return how many rows there are before some positions."""
+        if not self._condensed:
+            return positions
+        found: Indices = self._stood_for[positions]
+        return found
+
+    @cached_property
+    def _stood_for(self) -> Indices:
+        return running(self._column(STANDS_FOR_ROWS).numbers)
 
     # --- other rows' values ----------------------------------------------------------------------------------------
 
@@ -141,36 +200,9 @@ def _replaced(column: Column, other: Column, where: Mask) -> Column:
     return both.take(np.where(where, here + column.rows, here))
 
 
-# --- places --------------------------------------------------------------------------------------------------------
-
-
-def _rank(call: WindowCall, order: WindowOrder) -> Column:
-    return Column(call.type, _places(call, order).astype(storage_dtype(call.type)))
-
-
-def _places(call: WindowCall, order: WindowOrder) -> Values:
-    first, peers = order.partitions.start, order.peers
-    count = order.partitions.end - first
-    found: Values
-    if call.function == "row_number":
-        found = np.arange(order.rows) - first + 1
-    elif call.function == "rank":
-        found = peers.start - first + 1
-    elif call.function == "dense_rank":
-        found = peers.number - peers.number[first] + 1
-    elif call.function == "percent_rank":
-        # A row that is alone has rank 1 of 1, which counts as 0.
-        found = (peers.start - first) / np.maximum(count - 1, 1)
-    elif call.function == "cume_dist":
-        found = (peers.end - first) / count
-    else:
-        found = _tiles(_constant(call.arguments[0]), np.arange(order.rows) - first, count)
-    return found
-
-
 def _tiles(tiles: int, row: Indices, count: Indices) -> Values:
     """NTILE: the first tiles have one row more than the others, where the rows do not divide."""
-    tiles = min(tiles, max(len(row), 1))
+    tiles = min(tiles, int(count.max(initial=1)))
     small, larger = count // tiles, count % tiles
     in_larger = larger * (small + 1)
     after = larger + (row - in_larger) // np.maximum(small, 1)

@@ -108,6 +108,8 @@ class RangeUnits:
         Of the runs that may have some of it.
     rows, bytes : int
         Estimates.
+    start, stop : int
+        The places of its first row, and of the row after its last: any two ranges are in the order of these.
     """
 
     low: pa.Table | None
@@ -115,6 +117,8 @@ class RangeUnits:
     cuts: tuple[Cut, ...]
     rows: int = 0
     bytes: int = 0
+    start: int = 0
+    stop: int = 0
 
 
 Units = ParquetUnits | MemoryUnits | PieceUnits | RangeUnits

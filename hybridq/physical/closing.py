@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -12,7 +13,8 @@ from hybridq.catalog import Catalog, Unit
 from hybridq.config import Config
 from hybridq.physical import fragments
 from hybridq.physical.binding import subqueries_of
-from hybridq.physical.decompose import distinct_arguments
+from hybridq.physical.carried import condensed_rows, condensed_schema
+from hybridq.physical.decompose import COUNT_TYPE, distinct_arguments, is_quantile
 from hybridq.physical.fragments import (
     Fragment,
     OpenMerge,
@@ -27,8 +29,10 @@ from hybridq.physical.pipeline import (
     Branch,
     BroadcastBuild,
     Build,
+    CarriedWindowStep,
     CollectSink,
     ConcatenateMerge,
+    CondenseStep,
     FilterStep,
     FinishLimit,
     FinishSort,
@@ -53,8 +57,9 @@ from hybridq.physical.pipeline import (
     UnnestStep,
     WindowStep,
 )
+from hybridq.physical.ranges import CELLS
 from hybridq.physical.sharing import SharedStages
-from hybridq.physical.split_aggregates import FEW_GROUPS, partial_bytes, split_by_groups, split_by_values
+from hybridq.physical.split_aggregates import FEW_GROUPS, list_bytes, partial_bytes, split_by_groups, split_by_values
 from hybridq.physical.units import KeyRanges, surviving_units
 from hybridq.plan import nodes
 from hybridq.plan.cardinality import Estimator
@@ -72,6 +77,8 @@ class ValuesSource(TableSource):
 
 def _prune_source(source: Source, needed: frozenset[str]) -> Source:
     """Read only what is needed."""
+    if isinstance(source, RangeSource):  # its rows are there already, with all columns
+        return source
     if not isinstance(source, TableSource):
         return replace(source, schema=fragments.restrict(source.schema, needed))
     read = needed | (columns_of(source.predicate) if source.predicate is not None else frozenset())
@@ -121,7 +128,15 @@ class Closing:
         """Note what the choice of a method will need."""
         over = distinct_arguments(node.aggregates) or ()
         values = {each: self._estimator.expression_profile(node.input, each).distinct for each in over}
-        return PendingAggregate(next(self._ids), node, self._estimator.rows(node), values)
+        lists = []
+        for call in node.aggregates:
+            if call.argument is not None and is_quantile(call):
+                distinct = self._estimator.expression_profile(node.input, call.argument).distinct
+                lists.append((distinct, value_width(call.argument.type) + value_width(COUNT_TYPE)))
+            elif call.argument is not None and call.function in ("array_agg", "string_agg"):
+                kept = (call.argument, *(key.expression for key in call.order))
+                lists.append((math.inf, sum(value_width(expression.type) for expression in kept)))
+        return PendingAggregate(next(self._ids), node, self._estimator.rows(node), values, tuple(lists))
 
     def _settled(self, fragment: Fragment) -> Fragment:
         """Choose how an aggregate is computed, which is known once its conditions are: merged in one place, or split.
@@ -145,7 +160,9 @@ class Closing:
         """Tell whether partial results of an aggregate may all meet on one worker."""
         # What HAVING or joins leave of groups that chunks do not share is hardly estimated, and little to merge.
         pipeline = fragment.pipeline
-        size = 0.0 if self._private_groups(fragment) else partial_bytes(fragment, pending, self._chunks(pipeline))
+        chunks = self._chunks(pipeline)
+        private = self._private_groups(fragment)
+        size = list_bytes(fragment, pending, chunks) if private else partial_bytes(fragment, pending, chunks)
         return self._may_meet(pipeline, pending.id, size)
 
     def _may_meet(self, pipeline: OpenPipeline | OpenUnion, identifier: int, size: float) -> bool:
@@ -273,7 +290,23 @@ class Closing:
             builds += inner_builds
             columns = (pending.probe_column, pending.build_column)
             builds.append(AlignedBuild(pending.id, inner, pending.keys, *columns, method))
-        return Pipeline(self._close_source(pipeline.source, needed), steps, sink), tuple(builds)
+        source = self._close_source(pipeline.source, needed)
+        for step in steps:
+            if isinstance(step, CarriedWindowStep):
+                builds.append(self._close_condensed(source, step))
+        return Pipeline(source, steps, sink), tuple(builds)
+
+    def _close_condensed(self, source: Source, step: CarriedWindowStep) -> BroadcastBuild:
+        """Make the stage that condenses the ranges that windows go over."""
+        if not isinstance(source, RangeSource):
+            raise TypeError("windows are carried over ranges only")
+        schema = condensed_schema(step.how)
+        runs = self.stages[source.stage]
+        ranges = CELLS * runs.estimated_bytes / self._config.partition_bytes + 1
+        rows = min(float(runs.estimated_rows), ranges * condensed_rows(step.how))
+        width = sum(value_width(field.type) for field in schema)
+        inner = OpenPipeline(source, schema, rows, rows * width, steps=[CondenseStep(step.how)])
+        return BroadcastBuild(step.build, self.close(inner, schema), (), schema)
 
     def _close_source(self, source: Source | PendingSplit | PendingSort, needed: frozenset[str]) -> Source:
         """Read only what is needed; what is to be split, or sorted, becomes a stage."""
@@ -282,7 +315,7 @@ class Closing:
             schema = fragments.restrict(fragment.schema, needed.union(*used))
             runs, merge = SortedRunSink(source.keys, schema, source.blocks), KeepPieces(schema)
             stage = self.close(OpenMerge(fragment, runs, merge, schema, fragment.rows, fragment.bytes), schema)
-            return RangeSource(stage, schema, source.keys, source.id)
+            return RangeSource(stage, schema, source.keys, source.id, source.numbered)
         if not isinstance(source, PendingSplit):
             return _prune_source(source, needed)
         if source.groups is not None:
@@ -343,6 +376,10 @@ def _input_words(branch: Branch) -> list[str]:
             words.append("window (partitioned)")
         elif isinstance(step, UnnestStep):
             words.append("unnest")
+        elif isinstance(step, CondenseStep):
+            words.append("condense")
+        elif isinstance(step, CarriedWindowStep):
+            words.append("window (ranges)")
         elif isinstance(step, ProbeStep):
             build = by_id[step.build]
             if isinstance(build, BroadcastBuild):

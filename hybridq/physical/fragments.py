@@ -6,7 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hybridq.physical.pipeline import (
+    CarriedWindowStep,
     Clustered,
+    CollectSink,
+    ConcatenateMerge,
+    CondenseStep,
     FilterStep,
     FinishLimit,
     FinishSort,
@@ -17,6 +21,7 @@ from hybridq.physical.pipeline import (
     ProjectStep,
     Sink,
     Source,
+    StageSource,
     Step,
     TableSource,
     UnnestStep,
@@ -75,13 +80,16 @@ class PendingSort:
     blocks : int
         See ``hybridq.physical.pipeline.SortedRunSink``.
     id : int
-        Identifies the sort.
+        Identifies the sort, or the windows.
+    numbered : bool
+        See ``hybridq.physical.pipeline.RangeSource``.
     """
 
     fragment: OpenPipeline | OpenUnion
     keys: tuple[SortKey, ...]
     blocks: int
     id: int
+    numbered: bool = False
 
     @property
     def rows(self) -> float:
@@ -235,12 +243,16 @@ class PendingAggregate:
         Estimated number of groups.
     values : mapping of Expression to float
         Estimated number of distinct values of what DISTINCT aggregates are over.
+    lists : tuple of (float, float)
+        Of each aggregate that needs a list of values, or of what it counts: how many there are of a group at most, as
+        estimated, and the bytes that one takes.
     """
 
     id: int
     node: Aggregate
     groups: float
     values: Mapping[Expression, float]
+    lists: tuple[tuple[float, float], ...] = ()
 
 
 Fragment = OpenPipeline | OpenUnion | OpenMerge
@@ -339,6 +351,15 @@ def prune_steps(
             output = tuple(sorted(needed))
             kept.append(replace(step, output=output))
             needed = ((needed | condition) - made) | {source for source, _ in step.lists}
+        elif isinstance(step, CarriedWindowStep):
+            carried = tuple(call for call in step.calls if call.name in needed)
+            needed -= frozenset(call.name for call in step.calls)
+            if carried:
+                kept.append(replace(step, calls=carried))
+                needed = needed.union(*(columns_of(item.expression) for item in step.how.columns))
+        elif isinstance(step, CondenseStep):
+            kept.append(step)
+            needed = frozenset().union(*(columns_of(item.expression) for item in step.how.columns))
         elif isinstance(step, GroupStep):
             final = tuple(item for item in step.merge.final if item.name in needed)
             kept.append(GroupStep(replace(step.merge, final=final)))
@@ -411,3 +432,12 @@ def with_key_columns(fragment: Fragment, keys: Sequence[Expression]) -> tuple[st
         append(fragment, ProjectStep(identity(fragment.schema) + tuple(computed)))
         fragment.schema += tuple(Field(item.name, item.expression.type) for item in computed)
     return tuple(item.expression.name if isinstance(item.expression, Column) else item.name for item in named)
+
+
+def single_value(stage: int, schema: Schema, item: NamedExpression) -> OpenMerge:
+    """Return what computes an expression over the only row that a stage gives: a subquery's value."""
+    made = (Field(item.name, item.expression.type),)
+    source = OpenPipeline(StageSource(stage, schema), schema, 1.0, 1.0)
+    found = OpenMerge(source, CollectSink(schema), ConcatenateMerge(schema), made, 1.0, 1.0)
+    found.finish.append(ProjectStep((item,)))
+    return found

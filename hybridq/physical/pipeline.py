@@ -14,7 +14,7 @@ from hybridq.config import JoinMethod
 from hybridq.plan.expressions import AggregateCall, Expression, NamedExpression, SortKey
 from hybridq.plan.nodes import GroupingSets, JoinKind, ScanColumn
 from hybridq.plan.unnesting import UnnestKind
-from hybridq.plan.windows import WindowCall
+from hybridq.plan.windows import Condensation, WindowCall
 from hybridq.types import Schema
 
 # --- input ---------------------------------------------------------------------------------------------------------
@@ -83,13 +83,17 @@ class RangeSource:
     schema : Schema
     keys : tuple of SortKey
     id : int
-        Identifies the sort.
+        Identifies the sort, or the windows.
+    numbered : bool
+        Windows go over the ranges: each row also has its range (``hybridq.plan.windows.RANGE_START``), and the rows of
+        a range are in no order.
     """
 
     stage: int
     schema: Schema
     keys: tuple[SortKey, ...]
     id: int
+    numbered: bool = False
 
 
 Source = TableSource | StageSource | PartitionSource | RangeSource
@@ -194,7 +198,32 @@ class UnnestStep:
     most_rows: int = 2**63
 
 
-Step = FilterStep | ProjectStep | ProbeStep | GroupStep | WindowStep | UnnestStep
+@dataclass(frozen=True, slots=True)
+class CondenseStep:
+    """Put the rows of a range into few, for the windows of rows in other ranges."""
+
+    how: Condensation
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedWindowStep:
+    """Compute window functions over the rows of all ranges for those of one range, as new columns.
+
+    Attributes
+    ----------
+    build : int
+        The condensed rows of all ranges; identifies a ``BroadcastBuild``.
+    how : Condensation
+    calls : tuple of WindowCall
+        Over the columns of condensed rows; not partitioned.
+    """
+
+    build: int
+    how: Condensation
+    calls: tuple[WindowCall, ...]
+
+
+Step = FilterStep | ProjectStep | ProbeStep | GroupStep | WindowStep | UnnestStep | CondenseStep | CarriedWindowStep
 
 # --- sinks ---------------------------------------------------------------------------------------------------------
 

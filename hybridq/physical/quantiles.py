@@ -16,14 +16,7 @@ import pyarrow as pa
 from hybridq.physical import fragments
 from hybridq.physical.decompose import is_quantile, quantile_rank, tally_type
 from hybridq.physical.fragments import OpenMerge, OpenPipeline, OpenUnion
-from hybridq.physical.pipeline import (
-    AggregateMerge,
-    CollectSink,
-    ConcatenateMerge,
-    PartialAggregateSink,
-    ProjectStep,
-    StageSource,
-)
+from hybridq.physical.pipeline import AggregateMerge, PartialAggregateSink
 from hybridq.plan.expressions import AggregateCall, Call, Column, Expression, NamedExpression
 from hybridq.plan.nodes import Aggregate
 from hybridq.types import Field, Schema, is_decimal, is_floating, is_integer, is_string
@@ -81,11 +74,7 @@ def bound(stage: int, schema: Schema, calls: Sequence[AggregateCall], call: Aggr
     column = names[argument]
     kind, fraction = quantile_rank(call)
     value = Call(argument.type, "summary_bound", (Column(column.type, column.name),), (side, kind, str(fraction)))
-    made = (Field(side, argument.type),)
-    source = OpenPipeline(StageSource(stage, schema), schema, 1.0, 1.0)
-    found = OpenMerge(source, CollectSink(schema), ConcatenateMerge(schema), made, 1.0, 1.0)
-    found.finish.append(ProjectStep((NamedExpression(side, value),)))
-    return found
+    return fragments.single_value(stage, schema, NamedExpression(side, value))
 
 
 def within(node: Aggregate, bounds: Mapping[AggregateCall, tuple[Expression, Expression]]) -> Aggregate:

@@ -11,11 +11,14 @@ import pyarrow as pa
 
 from hybridq.config import Config
 from hybridq.physical.chunks import Chunk, Cut, RangeUnits
-from hybridq.physical.partitions import LEAST_PARTITIONS, MOST_PARTITIONS, SplitChunk, partitions_for
-from hybridq.physical.pipeline import RangeSource, Stage
+from hybridq.physical.partitions import LEAST_PARTITIONS, MOST_PARTITIONS, WINDOW_SIZE, SplitChunk, partitions_for
+from hybridq.physical.pipeline import CondenseStep, RangeSource, Stage
 
 MOST_SAMPLES = 1 << 20
 """Blocks of all runs together, about: each of them gives the driver one row."""
+
+CELLS = 16
+"""Ranges that windows go over are cut at certain places only, between which there is this part of a partition."""
 
 
 def blocks_for(size: float, chunks: int, config: Config) -> int:
@@ -27,7 +30,9 @@ class RangeChunks:
     """Hands out ranges of a stage's sorted input, the first rows first, as ``ChunkSource`` does units.
 
     The first row of each block of each run is known. In order they say how many rows come before any of them, give or
-    take a block of each run, so a range goes from one of them to another.
+    take a block of each run, so a range goes from one of them to another. Where windows go over the ranges, two stages
+    read them, the first of which condenses them. The ranges of both begin and end at the same places then, which depend
+    on the runs alone.
 
     Parameters
     ----------
@@ -56,6 +61,9 @@ class RangeChunks:
             self._block[own] = np.arange(len(own))
         self._rows = np.append(0, np.cumsum(rows))
         self._bytes = np.append(0.0, np.cumsum(size))
+        self._most = config.partition_bytes // (WINDOW_SIZE if source.numbered else 1)
+        self._places_to_cut = self._cells(config.partition_bytes / CELLS) if source.numbered else np.arange(count + 1)
+        self._one_cell = any(isinstance(step, CondenseStep) for step in stage.pipeline.steps)
         self._next = 0
         self._ids = itertools.count()
         self._borders: dict[int, tuple[int, int]] = {}
@@ -91,28 +99,38 @@ class RangeChunks:
             return None
         start = self._next
         by_rows = int(np.searchsorted(self._rows, self._rows[start] + rows, "right")) - 1
-        by_size = int(np.searchsorted(self._bytes, self._bytes[start] + self._config.partition_bytes, "right")) - 1
-        self._next = max(min(by_rows, by_size, len(self._owner)), start + 1)
+        by_size = int(np.searchsorted(self._bytes, self._bytes[start] + self._most, "right")) - 1
+        stop = start if self._one_cell else min(by_rows, by_size, len(self._owner))
+        places = self._places_to_cut
+        next_cell = int(np.searchsorted(places, start, "right"))
+        self._next = int(places[max(int(np.searchsorted(places, stop, "right")) - 1, next_cell)])
         number = next(self._ids)
         return self._chunk(number, (number,), start, self._next)
 
     def halve(self, chunk: Chunk) -> tuple[Chunk, Chunk] | None:
         """Split a chunk in two of about equal rows; ``None`` where it cannot be made smaller."""
         start, stop = self._borders[chunk.id]
-        if stop - start < 2:
+        places = self._places_to_cut
+        inside = places[np.searchsorted(places, start, "right") : np.searchsorted(places, stop, "left")]
+        if not len(inside):
             return None
         half = (self._rows[start] + self._rows[stop]) / 2
-        middle = min(max(int(np.searchsorted(self._rows, half)), start + 1), stop - 1)
+        middle = int(inside[min(int(np.searchsorted(self._rows[inside], half)), len(inside) - 1)])
         return (
             self._chunk(next(self._ids), (*chunk.order, 0), start, middle),
             self._chunk(next(self._ids), (*chunk.order, 1), middle, stop),
         )
 
+    def _cells(self, size: float) -> npt.NDArray[np.int64]:
+        """Return places between which there are about so many bytes, the first and the last of all among them."""
+        cell = np.floor(self._bytes / max(size, 1.0))
+        return np.union1d(np.flatnonzero(cell[1:] != cell[:-1]) + 1, [0, len(self._owner)])
+
     def _chunk(self, number: int, order: tuple[int, ...], start: int, stop: int) -> Chunk:
         self._borders[number] = (start, stop)
         cuts = [cut for run in range(len(self._runs)) if (cut := self._cut(run, start, stop)) is not None]
         rows, size = int(self._rows[stop] - self._rows[start]), int(self._bytes[stop] - self._bytes[start])
-        units = RangeUnits(self._border(start), self._border(stop), tuple(cuts), rows, size)
+        units = RangeUnits(self._border(start), self._border(stop), tuple(cuts), rows, size, start, stop)
         return Chunk(number, order, units, rows=rows, bytes=size, decoded_bytes=size)
 
     def _cut(self, run: int, start: int, stop: int) -> Cut | None:

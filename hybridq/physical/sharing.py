@@ -16,6 +16,7 @@ import pyarrow as pa
 from hybridq.physical.pipeline import (
     AlignedBuild,
     BroadcastBuild,
+    CarriedWindowStep,
     CollectSink,
     ConcatenateMerge,
     FinishStep,
@@ -101,6 +102,7 @@ _FINISHING = ("sort", "limit", "window")
 
 _BUILD_IDS: Mapping[type, str] = {
     ProbeStep: "build",
+    CarriedWindowStep: "build",
     BroadcastBuild: "id",
     AlignedBuild: "id",
     PartitionedBuild: "id",

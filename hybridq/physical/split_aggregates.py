@@ -47,10 +47,18 @@ def partial_bytes(fragment: OpenMerge, pending: PendingAggregate, chunks: int) -
     width = sum(value_width(field.type) for field in merge.partial_schema)
     meeting = min(chunks, MERGED_TOGETHER)
     groups = min(pending.groups * meeting, most) * width
-    return groups + sum(
+    values = sum(
         min(values * pending.groups * meeting, most) * value_width(argument.type)
         for argument, values in pending.values.items()
     )
+    return groups + values + list_bytes(fragment, pending, chunks)
+
+
+def list_bytes(fragment: OpenMerge, pending: PendingAggregate, chunks: int) -> float:
+    """Estimate the bytes of these that are lists of values; see ``partial_bytes``."""
+    most = max(fragment.pipeline.rows, 1.0)
+    meeting = max(pending.groups, 1.0) * min(chunks, MERGED_TOGETHER)
+    return sum(min(count * meeting, most) * width for count, width in pending.lists)
 
 
 def split_by_groups(fragment: OpenMerge, pending: PendingAggregate, config: Config) -> OpenPipeline:

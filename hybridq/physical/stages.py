@@ -8,6 +8,7 @@ Join or another Aggregate needs them as input of a stage of its own.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import singledispatchmethod
@@ -17,6 +18,7 @@ from hybridq.config import Config
 from hybridq.errors import Unsupported
 from hybridq.physical import fragments
 from hybridq.physical.binding import subqueries_of
+from hybridq.physical.carried import by_order, can_be_carried, is_total, window_by_ranges
 from hybridq.physical.closing import Closing, ValuesSource
 from hybridq.physical.decompose import decompose, tally_type
 from hybridq.physical.fragments import (
@@ -56,6 +58,7 @@ from hybridq.plan import nodes
 from hybridq.plan.expressions import AggregateCall, Column, Expression, Literal, NamedExpression, SubqueryValue
 from hybridq.plan.selectivity import value_width
 from hybridq.plan.unnesting import Unnest
+from hybridq.plan.windows import WindowCall
 from hybridq.types import Field, Schema, is_splittable
 
 ALIGNED_OVERHEAD_LIMIT = 2.0
@@ -269,13 +272,27 @@ class _Planner(Closing):
         fragment = self._settled(self.lower(node.input))
         identifier = next(self._ids)
         groups = by_split_keys(node.calls)
-        splittable = any(keys for keys, _ in groups)
-        left = node.calls
+        left = tuple(call for keys, calls in groups if not keys for call in calls)
+        totals = tuple(call for call in left if is_total(call))
+        if len(totals) < len(left):  # some are carried anyway
+            totals = tuple(call for call in totals if not self._can_be_carried(call, node.input))
+        left = tuple(call for call in left if call not in totals)
+        carried = all(self._can_be_carried(call, node.input) for call in left)
+        orders = [(next(self._ids), *each) for each in by_order(left)] if carried else []
+        splittable = carried or any(keys for keys, _ in groups)
         if splittable and not self._may_be_gathered(fragment, identifier):
             for keys, calls in groups:
                 if keys:
                     fragment = split_by_partition(self._as_input(fragment), keys, calls, identifier, self._config)
-            left = tuple(call for keys, calls in groups if not keys for call in calls)
+            for number, order, calls in orders:
+                inner, numbers = self._as_input(fragment), (identifier, number)
+                fragment = window_by_ranges(inner, order, calls, numbers, self._chunks(inner), self._config)
+            if carried and totals:
+                beside = fragments.identity(fragment.schema)
+                fragments.append(fragment, ProjectStep(beside + self._totals(node, totals, identifier)))
+            left = () if carried else (*left, *totals)
+        else:
+            left = node.calls
         if left:
             schema = fragment.schema
             if not isinstance(fragment, OpenMerge):
@@ -288,6 +305,32 @@ class _Planner(Closing):
             fragment.finish += [FinishWindow(partial), ProjectStep(ordered)]
         fragment.schema, fragment.rows, fragment.bytes = output, rows, size
         return fragment
+
+    def _can_be_carried(self, call: WindowCall, node: nodes.Node) -> bool:
+        """Tell whether a window function can be computed range by range."""
+
+        def distinct(key: Expression) -> float:
+            return self._estimator.expression_profile(node, key).distinct
+
+        limit = self._config.gather_limit_bytes
+        width = sum(value_width(field.type) for field in node.schema)
+        return can_be_carried(call, distinct, limit / max(width, 1) if limit else math.inf)
+
+    def _totals(self, node: nodes.Window, calls: Sequence[WindowCall], identifier: int) -> tuple[NamedExpression, ...]:
+        """Compute aggregates of all rows by a pass over the input of their own; what is returned is constant."""
+        made = tuple(replace(call.aggregate, name=call.name) for call in calls if call.aggregate is not None)
+        aggregate = nodes.Aggregate(node.input, (), made)
+        numbers, ids = itertools.count(MOST_IDS * (1 + identifier)), self._ids
+        self._ids = numbers  # as for bounds of quantiles
+        stage = self.close(self.lower(aggregate), aggregate.schema)
+        self._ids = ids
+        found = []
+        for field in aggregate.schema:
+            value = NamedExpression(field.name, Column(field.type, field.name))
+            fragment, number = fragments.single_value(stage, aggregate.schema, value), next(numbers)
+            self.subqueries[number] = self.close(fragment, fragment.schema)
+            found.append(NamedExpression(field.name, SubqueryValue(field.type, number)))
+        return tuple(found)
 
     def _may_be_gathered(self, fragment: Fragment, identifier: int) -> bool:
         """Tell whether all rows of a fragment may be in one place, which those of a merge are."""

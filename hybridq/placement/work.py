@@ -13,7 +13,9 @@ from hybridq.physical.pipeline import (
     AggregateMerge,
     BroadcastBuild,
     Build,
+    CarriedWindowStep,
     CollectSink,
+    CondenseStep,
     FilterStep,
     GroupStep,
     PartialAggregateSink,
@@ -273,6 +275,8 @@ class WorkPlanner:
             elif isinstance(step, UnnestStep):
                 share *= USUAL_ELEMENTS if step.kind in ("inner", "left") else 1
                 items.append(Item("compute", "project", share, weight=len(step.output)))
+            elif isinstance(step, CondenseStep | CarriedWindowStep):
+                items.append(Item("compute", "sort", share, weight=max(len(step.how.order), 1)))
             else:
                 build = builds[step.build]
                 kept = self._build(stage, build, share, items)

@@ -8,7 +8,7 @@ from typing import Literal as OneOf
 
 import pyarrow as pa
 
-from hybridq.plan.expressions import AggregateCall, Expression, SortKey, columns_of, columns_of_call
+from hybridq.plan.expressions import AggregateCall, Expression, NamedExpression, SortKey, columns_of, columns_of_call
 
 RANKS = frozenset({"row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile"})
 SHIFTS = frozenset({"lag", "lead"})
@@ -155,3 +155,47 @@ def columns_of_window(call: WindowCall) -> frozenset[str]:
     expressions = (*call.arguments, *call.partition, *(key.expression for key in call.order))
     aggregate = frozenset() if call.aggregate is None else columns_of_call(call.aggregate)
     return aggregate.union(*map(columns_of, expressions))
+
+
+@dataclass(frozen=True, slots=True)
+class Condensation:
+    """How a range of rows in the order of windows is put into few rows, for the windows of rows in other ranges.
+
+    Rows of a frame that reaches into another range are all of that range, or end at its borders, at a border between
+    rows that tie, or at most ``reach`` rows from one of these. So the rows near these places stay as they are, and all
+    others between two such places become one, which has their aggregates.
+
+    Attributes
+    ----------
+    order : tuple of SortKey
+        Over ``columns``.
+    columns : tuple of NamedExpression
+        What a row has: sort keys, arguments of functions that choose a row, and the partial aggregates of a single row.
+    states : tuple of AggregateCall
+        How the partial aggregates of several rows become one; same names.
+    arguments : tuple of str
+        Columns that are NULL where a row stands for several.
+    present : tuple of str
+        Of these, those whose NULLs are passed over: so many rows that are not NULL count for ``reach``.
+    reach : int
+    peers : int
+        Groups of rows that tie which a frame may reach into another range.
+    distances : tuple of Frame
+        RANGE frames with offsets: all groups of rows that tie and are within reach of another range stay apart.
+    """
+
+    order: tuple[SortKey, ...]
+    columns: tuple[NamedExpression, ...]
+    states: tuple[AggregateCall, ...]
+    arguments: tuple[str, ...]
+    present: tuple[str, ...]
+    reach: int
+    peers: int
+    distances: tuple[Frame, ...] = ()
+
+
+RANGE_START, RANGE_STOP = "range:start", "range:stop"
+"""Columns that tell which range of an order a row is in: the places of its first row, and of the one after its last."""
+
+STANDS_FOR_ROWS, STANDS_FOR_PEERS = "stands for:rows", "stands for:peers"
+"""Columns of a condensed range: how many rows one stands for, and how many groups of ties that no other row shows."""

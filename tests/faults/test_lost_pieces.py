@@ -123,6 +123,8 @@ SPLIT = {
     "distinct": "select o_orderpriority, count(distinct o_custkey) n, count(distinct o_clerk) m from orders"
     " group by o_orderpriority",
     "sort": "select o_clerk, o_orderkey from orders order by o_clerk desc",
+    "windows": "select o_orderkey, row_number() over (order by o_clerk) n, sum(o_totalprice) over (order by o_clerk) s"
+    " from orders where o_orderkey < 9000",
     "sort of groups": "select o_custkey, count(*) n from orders group by o_custkey order by n desc, o_custkey",
 }
 

@@ -167,3 +167,12 @@ def test_a_sum_that_overflows_is_named():
         session.register("t", pa.table({"k": [1, 1], "v": [2**62, 2**62]}))
         with pytest.raises(NumericOverflow, match=r"sum\(t\.v\) does not fit int64"):
             session.sql("select k, sum(v) from t group by k").collect()
+
+
+def test_lists_count_with_all_their_values():
+    table = pa.table({"k": np.arange(100_000), "a": np.arange(100_000) % 4})
+    with connect_in_process(gather_limit_bytes=500_000, cpu_chunk_rows=10_000) as session:
+        session.register("t", table)
+        for call, split in (("sum(k)", False), ("median(a)", False), ("median(k)", True), ("array_agg(k)", True)):
+            text = str(session.sql(f"select a, {call} from t group by a").explain())
+            assert ("(partitioned)" in text) == split, call

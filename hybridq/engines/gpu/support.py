@@ -13,7 +13,7 @@ from hybridq.plan.expressions import AggregateCall, Expression
 from hybridq.types import is_decimal, is_floating, is_integer, is_string
 
 OPERATORS_LACKING: Mapping[str, str] = {
-    "WindowStep": "the GPU engine has no window functions",
+    **dict.fromkeys(("WindowStep", "CondenseStep", "CarriedWindowStep"), "the GPU engine has no window functions"),
     "UnnestStep": "the GPU engine does not take lists apart",
 }
 """What the GPU engine lacks of steps and sinks (by the names of their classes) and of joins (by their kinds), each with
