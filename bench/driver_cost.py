@@ -31,7 +31,7 @@ from hybridq.dispatch.devices import Device
 from hybridq.dispatch.executor import Event, Finished, Message
 from hybridq.dispatch.tasks import ChunkTask, MergeTask
 from hybridq.engines.cpu import CpuEngine
-from hybridq.session import Session
+from hybridq.session import Result, Session
 from hybridq.testing.in_process import InProcessConnection, InProcessExecutor
 from hybridq.topology import Kind
 
@@ -135,6 +135,21 @@ def write(folder: Path, chunks: int) -> Path:
     return path
 
 
+def check(result: Result, chunks: int) -> None:
+    """Check the query's answer, and that it came of so many chunks.
+
+    Raises
+    ------
+    AssertionError
+        It is wrong.
+    """
+    handed_out = sum(device.chunks for device in result.report.stages[0].devices)
+    one = (ROWS // 4 * (ROWS - 4) // 2) * chunks
+    expected = [{"g": g, "s": one + ROWS // 4 * g * chunks, "n": ROWS // 4 * chunks} for g in range(4)]
+    if result.to_arrow().to_pylist() != expected or handed_out != chunks:
+        raise AssertionError(f"{handed_out} chunks gave {result.to_arrow().to_pylist()}")
+
+
 def measure(path: Path, chunks: int, workers: int) -> dict[str, Any]:
     """Run the query once, and say what it took."""
     connection = InstantConnection(workers)
@@ -148,11 +163,7 @@ def measure(path: Path, chunks: int, workers: int) -> dict[str, Any]:
         took = time.process_time() - planned
         executor = connection.last
     assert executor is not None
-    (first, *_), handed_out = result.report.stages, sum(each.chunks for each in result.report.stages[0].devices)
-    one = (ROWS // 4 * (ROWS - 4) // 2) * chunks
-    expected = [{"g": g, "s": one + ROWS // 4 * g * chunks, "n": ROWS // 4 * chunks} for g in range(4)]
-    if result.to_arrow().to_pylist() != expected or handed_out != chunks:
-        raise AssertionError(f"{first.title}: {handed_out} chunks, {result.to_arrow().to_pylist()}")
+    check(result, chunks)
     return {
         "chunks": chunks,
         "workers": workers,

@@ -82,7 +82,7 @@ def test_a_file_is_taken_before_a_shipped_plan(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("tpch/q3", "nearest: tpch/"),
+        ("tpch/q3", "the shipped plan is tpch/q03"),
         ("tpch", "nearest: tpch/"),
         ("../pyproject.toml", "there are ssb/"),
         ("", "there are ssb/"),

@@ -213,11 +213,13 @@ def condensation(
         found = _partials(call)
         assert found is not None
         partial, expression = found
+        narrow = _is_narrowed_sum(partial, expression)
         values: dict[str, Expression] = {}
         for each in partial:
             merged = replace(each, name="", function=PARTIALS[each.function].merge, argument=parts.state(each))
-            values[each.name] = column(replace(own, type=each.type, aggregate=merged))
-        final.append(NamedExpression(call.name, substitute(expression, values)))
+            result = call.type if narrow else each.type
+            values[each.name] = column(replace(own, type=result, aggregate=replace(merged, type=result)))
+        final.append(NamedExpression(call.name, values[partial[0].name] if narrow else substitute(expression, values)))
     how = Condensation(
         order=keys,
         columns=tuple(NamedExpression(name, expression) for (_, expression), name in parts.names.items()),
@@ -284,6 +286,13 @@ def _partials(call: WindowCall) -> tuple[tuple[AggregateCall, ...], Expression] 
         for each in parts.partial
     )
     return (parts.partial, parts.final[0].expression) if plain else None
+
+
+def _is_narrowed_sum(partial: Sequence[AggregateCall], expression: Expression) -> bool:
+    """Tell whether a call is a sum of a wider type that is cast to its own: what does not fit is then no cast's error."""
+    sums = {each.name for each in partial if each.function == "sum" and pa.types.is_decimal(each.type)}
+    narrowed = isinstance(expression, Cast) and pa.types.is_integer(expression.type)
+    return narrowed and isinstance(expression.children[0], Column) and expression.children[0].name in sums
 
 
 # --- how far frames reach ------------------------------------------------------------------------------------------
