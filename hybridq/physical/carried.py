@@ -289,7 +289,7 @@ def _partials(call: WindowCall) -> tuple[tuple[AggregateCall, ...], Expression] 
 
 
 def _is_narrowed_sum(partial: Sequence[AggregateCall], expression: Expression) -> bool:
-    """Tell whether a call is a sum of a wider type that is cast to its own: what does not fit is then no cast's error."""
+    """Tell whether a call is a sum of a wider type, cast to its own: what does not fit is then no error of a cast."""
     sums = {each.name for each in partial if each.function == "sum" and pa.types.is_decimal(each.type)}
     narrowed = isinstance(expression, Cast) and pa.types.is_integer(expression.type)
     return narrowed and isinstance(expression.children[0], Column) and expression.children[0].name in sums
