@@ -28,7 +28,7 @@ CLOSE_SECONDS = 2.0
 """Seconds that disconnecting may take."""
 
 REFUSED_SECONDS = 1.0
-"""Seconds for which an address where nothing listens is tried again: a scheduler may be starting just now."""
+"""Seconds for which an address where nothing listens is tried at first: a scheduler may be starting just now."""
 
 MEASURE_TIMEOUT = 300.0
 """Seconds after which measuring a worker is given up."""
@@ -286,15 +286,17 @@ async def _kind_of(address: str, timeout: float, files: TlsFiles | None) -> str:
     make_security, open_connection, ask = (cast("Any", part) for part in (distributed.Security, connect, send_recv))
     security = make_security() if files is None else dask_security(files)
     arguments = security.get_connection_args("client")
-    # It tries again and again, and says why it did not succeed: it has to end before what waits for it.
-    begin, limit = time.monotonic(), 0.75 * timeout
-    try:
-        comm = await open_connection(address, timeout=min(REFUSED_SECONDS, limit), **arguments)
-    except OSError as error:
-        left = limit - (time.monotonic() - begin)
-        if left <= 0 or _nobody_there(error) is not None:
-            raise
-        comm = await open_connection(address, timeout=left, **arguments)
+    # It tries again and again, and says only at the end why it did not succeed, which has to come before the end of what
+    # waits for it. Where nobody listens it is not to take long; a busy machine may need more than one try to find out.
+    end, patience = time.monotonic() + 0.75 * timeout, REFUSED_SECONDS
+    while True:
+        try:
+            comm = await open_connection(address, timeout=min(patience, end - time.monotonic()), **arguments)
+            break
+        except OSError as error:
+            if time.monotonic() >= end or _nobody_there(error) is not None:
+                raise
+            patience *= 2
     try:
         identity = await ask(comm, op="identity")
     finally:
