@@ -286,7 +286,7 @@ async def _kind_of(address: str, timeout: float, files: TlsFiles | None) -> str:
     make_security, open_connection, ask = (cast("Any", part) for part in (distributed.Security, connect, send_recv))
     security = make_security() if files is None else dask_security(files)
     arguments = security.get_connection_args("client")
-    # It tries again and again, and says only at the end why it did not succeed, which has to come before the end of what
+    # It tries again and again, and says only at the end why it did not succeed, which must come before the end of what
     # waits for it. Where nobody listens it is not to take long; a busy machine may need more than one try to find out.
     end, patience = time.monotonic() + 0.75 * timeout, REFUSED_SECONDS
     while True:
