@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hybridq.errors import Unsupported
-from hybridq.frontend.sql_text import Token, place, tokens
+from hybridq.frontend.sql_reader import TextReader
+from hybridq.frontend.sql_text import tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +69,8 @@ def recursive_text(text: str) -> RecursiveText | None:
     return _Reading(text, found).result()
 
 
-class _Reading:
-    """Reads one text. Parameters: the text and its tokens."""
-
-    def __init__(self, text: str, found: Sequence[Token]) -> None:
-        self._text = text
-        self._found = found
+class _Reading(TextReader):
+    """Reads one text."""
 
     def result(self) -> RecursiveText | None:
         plain: list[str] = []
@@ -148,24 +144,5 @@ class _Reading:
             if position >= start
         )
 
-    def _closing(self, opening: int) -> int:
-        depth = 0
-        for position in range(opening, len(self._found)):
-            depth += (self._value(position) == "(") - (self._value(position) == ")")
-            if depth == 0:
-                return position
-        raise self._refused(opening, "this parenthesis is not closed")
-
-    def _value(self, position: int) -> str:
-        if not 0 <= position < len(self._found) or self._found[position].kind not in ("word", "sign"):
-            return ""
-        return self._found[position].value
-
     def _between(self, start: int, stop: int) -> str:
-        end = self._found[stop].offset if stop < len(self._found) else len(self._text)
-        return self._text[self._found[start].offset : end].strip() if start < len(self._found) else ""
-
-    def _refused(self, position: int, words: str) -> Unsupported:
-        offset = self._found[position].offset if position < len(self._found) else len(self._text)
-        line, column = place(self._text, offset)
-        return Unsupported(f"line {line}, column {column}: {words}")
+        return self._text[self._offset(start) : self._offset(stop)].strip()

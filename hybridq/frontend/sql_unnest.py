@@ -20,7 +20,8 @@ import pyarrow as pa
 from hybridq.errors import Unsupported
 from hybridq.frontend.arrow_names import type_at
 from hybridq.frontend.sql_clauses import Place, Select, places
-from hybridq.frontend.sql_text import Token, changed, place, tokens
+from hybridq.frontend.sql_reader import TextReader
+from hybridq.frontend.sql_text import Token, changed, tokens
 from hybridq.plan.aggregates import BY_SUBSTRAIT_NAME as AGGREGATES
 
 TABLE, FUNCTION = "hybridq_unnest_", "hybridq_unnests_"
@@ -153,12 +154,11 @@ def _list_type(displayed: str, mark: int) -> pa.DataType:
     return max(found, key=lambda each: each[0])[1]
 
 
-class _Rewriting:
+class _Rewriting(TextReader):
     """Rewrites one text. Parameters: the text and its tokens."""
 
     def __init__(self, text: str, found: Sequence[Token]) -> None:
-        self._text = text
-        self._found = found
+        super().__init__(text, found)
         self._places = places(found)
         self._tables: list[UnnestTable] = []
         self._edits: list[tuple[int, int, str]] = []
@@ -401,27 +401,11 @@ class _Rewriting:
         pairs = zip(starts, ends, strict=True)
         return [self._text[self._found[start].offset : self._found[end].offset].rstrip() for start, end in pairs]
 
-    def _closing(self, opening: int) -> int:
-        depth = 0
-        for position in range(opening, len(self._found)):
-            depth += (self._value(position) == "(") - (self._value(position) == ")")
-            if depth == 0:
-                return position
-        raise self._refused(opening, "this parenthesis is not closed")
-
     def _is_name(self, position: int) -> bool:
         if not 0 <= position < len(self._found):
             return False
         token = self._found[position]
         return token.kind == "quoted" or (token.kind == "word" and token.value not in _NOT_ALIASES)
-
-    def _value(self, position: int) -> str:
-        if not 0 <= position < len(self._found) or self._found[position].kind not in ("word", "sign"):
-            return ""
-        return self._found[position].value
-
-    def _offset(self, position: int) -> int:
-        return self._found[position].offset if position < len(self._found) else len(self._text)
 
     def _span(self, start: int, stop: int) -> tuple[int, int]:
         return self._offset(start), self._offset(stop)
@@ -431,10 +415,6 @@ class _Rewriting:
 
     def _insert(self, position: int, written: str) -> None:
         self._edits.append((self._offset(position), self._offset(position), written))
-
-    def _refused(self, position: int, words: str) -> Unsupported:
-        line, column = place(self._text, self._offset(position))
-        return Unsupported(f"line {line}, column {column}: {words}")
 
 
 def _with_calls(text: str) -> str:
