@@ -145,8 +145,8 @@ class HashLookup:
         return found
 
 
-class IndexLookup:
-    """The sorted codes: each code is looked for by halving (the index of an index nested-loop join)."""
+class _SortedLookup:
+    """The sorted codes themselves."""
 
     def __init__(self, codes: Indices) -> None:
         self._codes = codes
@@ -154,6 +154,10 @@ class IndexLookup:
     @property
     def nbytes(self) -> int:
         return self._codes.nbytes
+
+
+class IndexLookup(_SortedLookup):
+    """Each code is looked for in the sorted ones by halving (the index of an index nested-loop join)."""
 
     def find(self, codes: Indices) -> Values:
         places = np.searchsorted(self._codes, codes)
@@ -163,15 +167,8 @@ class IndexLookup:
         return np.where(self._codes.take(places) == codes, places, -1)
 
 
-class MergeLookup:
-    """The sorted codes, which sorted ones are merged with (a sort-merge join); others are put in order first."""
-
-    def __init__(self, codes: Indices) -> None:
-        self._codes = codes
-
-    @property
-    def nbytes(self) -> int:
-        return self._codes.nbytes
+class MergeLookup(_SortedLookup):
+    """Sorted codes are merged with the sorted ones (a sort-merge join); others are put in order first."""
 
     def find(self, codes: Indices) -> Values:
         if bool((codes[1:] >= codes[:-1]).all()):
