@@ -224,9 +224,7 @@ class FaultHandling(QueryRun):
         return found
 
     def _give_up(self, run: StageRun, state: ChunkState, now: float) -> None:
-        other = run.policy.replacement(state.kind)
-        if other is None:
-            return
+        other: Kind = "cpu" if state.kind == "gpu" else "gpu"
         elapsed = now - state.began if state.began else 0.0
         del run.running[state.key]
         self._finished.pop(state.key, None)

@@ -32,7 +32,7 @@ def late_chunk(run: StageRun, now: float) -> ChunkState | None:
     prediction = run.decision.prediction
     seconds = {} if prediction is None or not prediction.confident else prediction.seconds_alone
     for state in reversed(run.running.values()):
-        if run.moved_from not in (None, state.kind):
+        if run.moved_from not in (None, state.kind) or run.policy.replacement(state.kind) is None:
             continue
         rows, elapsed = source_rows(state.chunk), now - state.began if state.began else 0.0
         before = run.untaken_rows + sum(size for kind, size in busy.items() if kind != state.kind)
