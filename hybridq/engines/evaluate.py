@@ -148,6 +148,8 @@ class Evaluator:
 
     def _compute(self, node: _Node, block: Block) -> Column:
         expression = node.expression
+        if block.rows == 0:  # no row, no failure: ``x / 0`` is an error only for a row that needs it
+            return null_column(expression.type, 0)
         if isinstance(expression, plan.Column):
             return block.column(expression.name)
         if isinstance(expression, plan.Case):

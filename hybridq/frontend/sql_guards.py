@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 
 from hybridq.plan.nodes import Filter, Join, Plan, walk
-from hybridq.plan.rules.helpers import can_fail
+from hybridq.plan.rules.helpers import can_fail, can_fail_for_some
 
 _TEXT = re.compile(r'\w*Utf8\w*\("[^"]*"\)')
 _AGGREGATE_OF_NOTHING = re.compile(r"Aggregate: groupBy=\[\[(\]|ROLLUP|CUBE|GROUPING SETS)")
@@ -63,7 +63,7 @@ def has_constant_conditions_beside_aggregates(plan: str) -> bool:
 def fails_below_joins(plan: Plan) -> bool:
     """Tell whether a condition that may fail is checked of rows that are joined later."""
     return any(
-        isinstance(part, Filter) and can_fail(part.predicate)
+        isinstance(part, Filter) and (can_fail(part.predicate) or can_fail_for_some(part.predicate))
         for root in (plan.root, *plan.subqueries)
         for node in walk(root)
         if isinstance(node, Join)

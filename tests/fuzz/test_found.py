@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from hybridq.errors import DivisionByZero
+from hybridq.errors import DivisionByZero, NumericOverflow
 from hybridq.testing.in_process import connect_in_process
 
 MODES = ("cpu", "gpu", "cop")
@@ -195,3 +195,25 @@ def test_such_a_condition_fails_for_a_row_that_is_joined(ask):
 )  # fmt: skip
 def test_constant_conditions_beside_an_aggregate_that_nobody_reads(ask, sql, expected):
     assert [row[0] for row in ask(sql, t=pa.table({"x": ints(1, 2)}))] == expected
+
+
+@pytest.mark.parametrize("argument", ["x / 0", "1 / 0", "cast(x || 'a' as integer)", "x + 9223372036854775807"])
+def test_what_fails_for_any_row_is_not_computed_of_none(ask, argument):
+    join = "from t right join (select sum(x) as s from t where x > 5 having sum(x) is not null) q on t.x <= q.s"
+    t = pa.table({"x": ints(1, 2)})
+    assert ask(f"select covar_pop({argument}, x) as c, sum({argument}) as s {join}", t=t) == [(None, None)]
+    assert ask(f"select x, max({argument}) as m {join} group by x", t=t) == []
+
+
+def test_a_sum_too_large_for_its_type_is_an_error_where_only_null_is_asked_for(ask):
+    t = pa.table({"a": ints(-128, 1, kind=pa.int8()), "b": ints(-3, 1, kind=pa.int8())})
+    with pytest.raises(NumericOverflow):
+        ask("select sum(distinct 10.0 * 3.00) as s from t where (a + b) is not null", t=t)
+    assert ask("select a from t where a > 0 and (a + b) is not null", t=t) == [(1,)]
+
+
+def test_a_condition_that_overflows_for_rows_which_a_join_drops(ask):
+    # DataFusion concludes that q.x * q.y = q.y, and would check that of all rows of q.
+    p = pa.table({"y": ints(1, 2, kind=pa.int32())})
+    q = pa.table({"x": ints(1, -3, kind=pa.int32()), "y": ints(1, 2147483646, kind=pa.int32())})
+    assert ask("select p.y from p left join q on p.y = q.y where (q.x * p.y) = p.y", p=p, q=q) == [(1,)]

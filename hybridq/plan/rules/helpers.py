@@ -106,6 +106,11 @@ def can_fail(expression: Expression, overflow: bool = False) -> bool:
     return any(_may_raise(part, overflow) for part in walk(expression))
 
 
+def can_fail_for_some(expression: Expression) -> bool:
+    """Tell whether an expression may raise an error for some rows and not for others; overflow counts."""
+    return any(_may_raise(part, overflow=True) and columns_of(part) for part in walk(expression))
+
+
 def _may_raise(part: Expression, overflow: bool) -> bool:
     if isinstance(part, Cast):
         return not part.null_on_failure and not is_safe_cast(part.operand.type, part.type)
