@@ -21,7 +21,7 @@ def main() -> None:
     arguments.add_argument("--repeats", type=int, default=5)
     arguments.add_argument("--prefix", default="tpch/")
     options = arguments.parse_args()
-    session = connect_in_process()
+    session = connect_in_process(kept_plans=0)
     session.register_folder(options.data)
     session.sql("select 1").explain()  # imports what planning needs, and measures the engines once
     names = sorted(

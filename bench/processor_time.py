@@ -61,7 +61,7 @@ def main() -> None:
     options = parser.parse_args()
     pa.set_cpu_count(1)
     ratios = []
-    with connect_in_process() as session, duckdb_connection(options.folder, 1) as connection:
+    with connect_in_process(kept_plans=0) as session, duckdb_connection(options.folder, 1) as connection:
         session.register_folder(options.folder)
         for name in options.queries:
             text = find_plan(f"tpch/{name}").read_text()

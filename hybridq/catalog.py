@@ -240,9 +240,16 @@ class Table:
 
 
 class Catalog:
-    """Tables by name."""
+    """Tables by name.
+
+    Attributes
+    ----------
+    version : int
+        Another one whenever a table has been registered.
+    """
 
     def __init__(self) -> None:
+        self.version = 0
         self._tables: dict[str, Table] = {}
         self._unreadable: dict[str, DataError] = {}
 
@@ -280,6 +287,7 @@ class Catalog:
             raise DataError(f"table {name!r}: {error}") from error
         self._tables[name] = table
         self._unreadable.pop(name, None)
+        self.version += 1
         return table
 
     def beside(self, tables: Mapping[str, pa.Table]) -> Catalog:
@@ -323,6 +331,7 @@ class Catalog:
         for name in unreadable:
             self._tables.pop(name, None)  # as it was when the folder was registered before
         self._unreadable |= unreadable
+        self.version += 1
         return tuple(name for name in found if name not in unreadable)
 
     def table(self, name: str) -> Table:

@@ -16,6 +16,7 @@ JoinMethod = Literal["auto", "hash", "merge", "index"]
 MAY_BE_ZERO = frozenset(
     {
         "calibrate",
+        "kept_plans",
         "chunk_units",
         "broadcast_limit_bytes",
         "gather_limit_bytes",
@@ -66,6 +67,8 @@ class Config:
     calibrate : int
         1: where CPU and GPU workers were never measured, that is done in a small form while the session begins; the
         first query waits for it, some two seconds. 0: never without being asked to.
+    kept_plans : int
+        Texts whose plans a session keeps, for the next time that they are asked; 0: each is planned anew every time.
     connect_timeout : float
         Seconds to wait for a scheduler and its workers.
     stall_timeout : float
@@ -87,6 +90,7 @@ class Config:
     join_method: JoinMethod = "auto"
     result_bytes: int = 0
     calibrate: int = 1
+    kept_plans: int = 100
     connect_timeout: float = 8.0
     stall_timeout: float = 30.0
 

@@ -137,6 +137,7 @@ class Session:
         security: TlsFiles | None = None,
     ) -> None:
         from hybridq.catalog import Catalog
+        from hybridq.kept_plans import KeptPlans
 
         self.address = address
         self.config = config
@@ -148,6 +149,7 @@ class Session:
             )
         self._connection = connection
         self._catalog = Catalog()
+        self._plans = KeptPlans(config.kept_plans)
         self._hot: HotColumns | None = None
         self._placer: Placer | None = None
         self._learnt: list[Placer] = []
@@ -337,15 +339,22 @@ class Session:
         return self._planned(frame, "builder", time.perf_counter())
 
     def _planned(self, source: Any, text: str, start: float) -> Query:
-        from hybridq.planning import logical_plan
+        from hybridq.planning import logical_plan, physical_plan
         from hybridq.recursion import recursion_of
 
         self._check_open()
-        recursion = recursion_of(source, self._catalog) if isinstance(source, str) else None
+        catalog, version = self._catalog, self._catalog.version
+        kept = self._plans.find(source, catalog) if isinstance(source, str) else None
+        if kept is not None:
+            return Query(self, *kept, text, start, source=source, version=version)
+        recursion = recursion_of(source, catalog) if isinstance(source, str) else None
         if recursion is not None:
-            plan = logical_plan(recursion.parts.rest, recursion.catalog)
-            return Query(self, plan, text, start, recursion.catalog, recursion)
-        return Query(self, logical_plan(source, self._catalog), text, start)
+            catalog = recursion.catalog
+        plan = logical_plan(source if recursion is None else recursion.parts.rest, catalog)
+        physical = physical_plan(plan, catalog, self.config)
+        if recursion is None and isinstance(source, str):
+            self._plans.keep(source, version, plan, physical)
+        return Query(self, plan, physical, text, start, catalog, recursion, source, version)
 
 
 def _close(connection: Any, cluster: LocalCluster | None, learnt: Sequence[Placer]) -> None:
@@ -359,26 +368,29 @@ def _close(connection: Any, cluster: LocalCluster | None, learnt: Sequence[Place
 
 
 class Query:
-    """A planned query. It may be run any number of times."""
+    """A planned query. It may be run any number of times; where tables were registered anew, it is planned anew."""
 
     def __init__(
         self,
         session: Session,
         plan: Plan,
+        physical: PhysicalPlan,
         text: str,
         start: float,
         catalog: Catalog | None = None,
         recursion: Recursion | None = None,
+        source: Any = None,
+        version: int | None = None,
     ) -> None:
-        from hybridq.planning import physical_plan
-
         self._session = session
         self._catalog = session._catalog if catalog is None else catalog
         self._recursion = recursion
         self._text = text
         self._plan = plan
         self._too_large: frozenset[int] = frozenset()
-        self._physical: PhysicalPlan = physical_plan(plan, self._catalog, session.config)
+        self._physical = physical
+        self._source = source
+        self._version = version
         self._plan_seconds = time.perf_counter() - start
 
     def __repr__(self) -> str:
@@ -389,6 +401,7 @@ class Query:
         """Return the names and types of the answer's columns."""
         import pyarrow as pa
 
+        self._plan_again()
         pairs = zip(self._physical.names, self._physical.schema, strict=True)
         return pa.schema([pa.field(name, field.type) for name, field in pairs])
 
@@ -416,6 +429,7 @@ class Query:
         from hybridq.placement.modes import check_mode, decide
 
         self._session._check_open()
+        self._plan_again()
         if analyze:
             predictions = self._predict(self._session._connection.slots(), with_break_even=True)
             break_even = {number: each.break_even_rows for number, each in predictions.items()}
@@ -434,6 +448,16 @@ class Query:
             report.stages += [each.report(titles[each.stage]) for each in decisions]
         engines: dict[str, str] = {device.kind: device.engine for device in self._session.devices()}
         return explain.explain(self._physical, report, engines=engines, analyzed=analyze)
+
+    def _plan_again(self) -> None:
+        """Plan the query once more if tables have been registered since: its plan is of what was there before."""
+        session = self._session
+        if self._version is None or self._version == session._catalog.version:
+            return
+        new = session._planned(self._source, self._text, time.perf_counter())
+        self._plan, self._physical, self._too_large = new._plan, new._physical, new._too_large
+        self._catalog, self._recursion = new._catalog, new._recursion
+        self._version, self._plan_seconds = new._version, new._plan_seconds
 
     def _predict(self, available: Mapping[Kind, int], with_break_even: bool = False) -> dict[int, StagePrediction]:
         """Return what each stage is expected to take in each mode on the slots of each kind that there are."""
@@ -490,6 +514,7 @@ class Query:
         session._check_open()
         start = time.perf_counter()
         chosen = check_mode(mode)
+        self._plan_again()
         if self._recursion is not None:
             return self._over_rows(self._recursion, mode, strict)._submit(mode, strict, target)
 
@@ -515,17 +540,21 @@ class Query:
 
     def _over_rows(self, recursion: Recursion, mode: str, strict: bool) -> Query:
         """Run the steps of WITH RECURSIVE; return the query over the rows that they gave."""
-        from hybridq.planning import logical_plan
+        from hybridq.planning import logical_plan, physical_plan
 
         session = self._session
 
         def collect(text: str, catalog: Catalog) -> pa.Table:
+            start = time.perf_counter()
             plan = logical_plan(text, catalog)
-            return Query(session, plan, text, time.perf_counter(), catalog).collect(mode, strict).to_arrow()
+            physical = physical_plan(plan, catalog, session.config)
+            return Query(session, plan, physical, text, start, catalog).collect(mode, strict).to_arrow()
 
         catalog, seconds = recursion.run(session._catalog, collect)
         plan = logical_plan(recursion.parts.rest, catalog)
-        return Query(session, plan, self._text, time.perf_counter() - self._plan_seconds - seconds, catalog)
+        physical = physical_plan(plan, catalog, session.config)
+        start = time.perf_counter() - self._plan_seconds - seconds
+        return Query(session, plan, physical, self._text, start, catalog)
 
     def collect(self, mode: str = "auto", strict: bool = False, progress: bool = False) -> Result:
         """Run the query and return its answer.

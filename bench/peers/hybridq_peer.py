@@ -42,7 +42,8 @@ class HybridqPeer:
         return self._session
 
     def start(self, folder: Path) -> None:
-        self._session = connect(self._first.session.address if self._first is not None else self._cluster)
+        address = self._first.session.address if self._first is not None else self._cluster
+        self._session = connect(address, kept_plans=0)  # planning is part of each run
         self._session.register_folder(folder)
         devices = ", ".join(
             f"{d.worker} {d.engine} x{d.threads}" + (f" {d.device_memory} bytes" if d.device_memory else "")

@@ -153,7 +153,8 @@ def _translate(message: Any, translator: RelationTranslator) -> Plan:
     if not names:
         raise Unsupported("a query without columns is not supported")
     translator.notes.check_used()
-    return Plan(rooted(relation), names, tuple(translator.subqueries.values))
+    subqueries = tuple(translator.subqueries.values)
+    return Plan(rooted(relation), names, subqueries, translator.expressions.of_the_moment)
 
 
 def _of_columns(names: tuple[str, ...], relation: Relation) -> tuple[str, ...]:

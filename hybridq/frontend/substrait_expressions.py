@@ -57,12 +57,15 @@ class ExpressionTranslator:
         38 digits. Types that the plan declares for expressions over them are derived anew.
     moment : datetime
         What now() is throughout the query.
+    of_the_moment : bool
+        Something asked for it.
     """
 
     functions: Mapping[int, str]
     widened: set[str] = field(default_factory=set)
     subqueries: Subqueries = field(default_factory=Subqueries)
     moment: datetime = field(default_factory=lambda: datetime.now(UTC))
+    of_the_moment: bool = False
 
     def condition(self, message: Any, fields: Fields) -> Expression:
         """Convert an expression that rows are filtered by.
@@ -157,6 +160,7 @@ class ExpressionTranslator:
         if substrait_name.startswith(UNNESTS):
             return Call(pa.bool_(), substrait_name, tuple(arguments))
         if substrait_name in OF_THE_MOMENT and not arguments:
+            self.of_the_moment = True
             return moment_value(substrait_name, self.moment)
         if substrait_name == "arrow_cast" and arguments:
             return _converted(arguments[0], arrow_type(message.output_type), returns_null=False)

@@ -6,7 +6,7 @@ A node's ``schema`` lists its output columns; names are unique within it. Rules 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal as OneOf
 
 import pyarrow as pa
@@ -426,11 +426,14 @@ class Plan:
     subqueries : tuple of Node
         What each ``SubqueryValue`` stands for: the first column of the only row, or NULL where there is no row. One may
         use the values of those before it.
+    of_the_moment : bool
+        It has the time at which it was made as a constant (of now(), say), so another time needs another plan.
     """
 
     root: Node
     names: tuple[str, ...]
     subqueries: tuple[Node, ...] = ()
+    of_the_moment: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
         parts = [f"{', '.join(self.names)}\n{render(self.root)}"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from hybridq.plan.cardinality import Estimator
 from hybridq.plan.nodes import Node, Plan
@@ -63,7 +64,7 @@ def optimize(plan: Plan, statistics: Callable[[str], TableStatistics]) -> Plan:
     """
     estimator = Estimator(statistics)
     subqueries = tuple(_optimized(node, estimator) for node in plan.subqueries)
-    return Plan(_optimized(plan.root, estimator), plan.names, subqueries)
+    return replace(plan, root=_optimized(plan.root, estimator), subqueries=subqueries)
 
 
 def _optimized(root: Node, estimator: Estimator) -> Node:
