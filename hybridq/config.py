@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -26,6 +26,11 @@ MAY_BE_ZERO = frozenset(
     }
 )
 """Settings for which zero has a meaning of its own."""
+
+GPU_GATHER_PART = 64
+"""A GPU's memory over that which groups may take that meet there."""
+
+MOST_GATHERED_BYTES = 4 * 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +98,22 @@ class Config:
     kept_plans: int = 100
     connect_timeout: float = 8.0
     stall_timeout: float = 30.0
+
+    def with_gpus(self, memory: int) -> Config:
+        """Return what suits a cluster with GPUs, as far as settings were left as they are by default.
+
+        Groups that may meet on a GPU of so many bytes are merged there, which takes milliseconds; to split them by key
+        they would have to leave it.
+
+        >>> Config().with_gpus(128 * 2**30).gather_limit_bytes // 2**20
+        2048
+        >>> Config(gather_limit_bytes=1000).with_gpus(128 * 2**30).gather_limit_bytes
+        1000
+        """
+        if self.gather_limit_bytes != Config().gather_limit_bytes:
+            return self
+        limit = min(memory // GPU_GATHER_PART, MOST_GATHERED_BYTES)
+        return replace(self, gather_limit_bytes=max(self.gather_limit_bytes, limit))
 
     @classmethod
     def load(cls, **options: Any) -> Config:

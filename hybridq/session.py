@@ -140,13 +140,14 @@ class Session:
         from hybridq.kept_plans import KeptPlans
 
         self.address = address
-        self.config = config
         if connection is None:
             from hybridq.dispatch.connection import Connection
 
             connection = Connection(
                 address, config.connect_timeout, cluster is not None, config.stall_timeout, security
             )
+        gpus = [device.device_memory or 0 for device in connection.devices() if device.kind == "gpu"]
+        self.config = config.with_gpus(min(gpus)) if gpus else config
         self._connection = connection
         self._catalog = Catalog()
         self._plans = KeptPlans(config.kept_plans)

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from itertools import pairwise
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -20,20 +19,24 @@ import pyarrow as pa
 from hybridq.dispatch.on_device import OnDevice
 from hybridq.engines.account import DeviceAccount
 from hybridq.engines.protocol import Engine, Frame
+from hybridq.engines.support import expression_lacking
 from hybridq.errors import DeviceOutOfMemory
 from hybridq.physical.pipeline import (
     AggregateMerge,
     CollectSink,
     ConcatenateMerge,
+    FilterStep,
+    FinishLimit,
+    FinishSort,
     PartialAggregateSink,
     ProjectStep,
     Stage,
 )
-from hybridq.plan.expressions import Column, NamedExpression
+from hybridq.plan.expressions import Column, NamedExpression, walk
 from hybridq.types import Field, Schema, is_decimal
 
-PIECES = (1, 8, 64)
-"""Into how many pieces rows are cut to be copied from the device, where fewer do not go."""
+HALVINGS = 6
+"""How often rows are halved that cannot be copied from the device at once."""
 
 WAIT_SECONDS = 0.05
 """Before it is tried again."""
@@ -187,6 +190,30 @@ def merges_groups(stage: Stage) -> bool:
     return plain and isinstance(merge, AggregateMerge) and bool(merge.groups)
 
 
+def finishes_on_device(stage: Stage) -> bool:
+    """Tell whether a GPU can make a stage's output of groups, and leave it where it is.
+
+    Computed decimals are checked in main memory for digits that their type does not have.
+    """
+    if not merges_groups(stage) or not isinstance(stage.merge, AggregateMerge):
+        return False
+    computed = list(stage.merge.final)
+    expressions = [item.expression for item in stage.merge.final]
+    for step in stage.finish:
+        if isinstance(step, ProjectStep):
+            computed += step.expressions
+            expressions += [item.expression for item in step.expressions]
+        elif isinstance(step, FilterStep):
+            expressions.append(step.predicate)
+        elif isinstance(step, FinishSort):
+            expressions += [key.expression for key in step.keys]
+        elif not isinstance(step, FinishLimit):
+            return False
+    if any(is_decimal(item.expression.type) and not isinstance(item.expression, Column) for item in computed):
+        return False
+    return not any(expression_lacking("gpu", node) for expression in expressions for node in walk(expression))
+
+
 def may_stay(engine: Engine, size: int) -> bool:
     """Tell whether an engine's device has room for so many bytes of rows more that stay."""
     account: DeviceAccount | None = getattr(engine, "memory", None)
@@ -252,21 +279,21 @@ def _copied(engine: Engine, frame: Frame, schema: Schema) -> pa.Table:
     MemoryError, DeviceOutOfMemory
         Not even a few can be copied.
     """
-    for pieces in PIECES:
-        cuts = [frame.rows * number // pieces for number in range(pieces + 1)]
-        try:
-            tables = [
-                engine.to_arrow(engine.slice(frame, start, stop - start), schema)
-                for start, stop in pairwise(cuts)
-                if stop > start or pieces == 1
-            ]
-        except (MemoryError, DeviceOutOfMemory):
-            if pieces == PIECES[-1]:
-                raise
-            time.sleep(WAIT_SECONDS)  # what others hold at the moment may be less then
-        else:
-            return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
-    raise AssertionError  # the last attempt returns or raises
+    tables = _copied_parts(engine, frame, schema, HALVINGS)
+    return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
+
+
+def _copied_parts(engine: Engine, frame: Frame, schema: Schema, halvings: int) -> list[pa.Table]:
+    try:
+        return [engine.to_arrow(frame, schema)]
+    except (MemoryError, DeviceOutOfMemory):
+        if halvings == 0:
+            raise
+    time.sleep(WAIT_SECONDS)  # what others hold at the moment may be less then
+    middle = frame.rows // 2
+    cuts = [(0, middle), (middle, frame.rows - middle)] if middle else [(0, frame.rows)]
+    halves = [engine.slice(frame, start, count) for start, count in cuts]
+    return [table for half in halves for table in _copied_parts(engine, half, schema, halvings - 1)]
 
 
 def _column(name: str, field: Field) -> NamedExpression:

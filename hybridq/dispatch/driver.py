@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from hybridq.dispatch.chunk_states import ChunkState, Part
 from hybridq.dispatch.delivery import Delivering
-from hybridq.dispatch.device_rows import collects_columns, merges_groups
+from hybridq.dispatch.device_rows import collects_columns, finishes_on_device, merges_groups
 from hybridq.dispatch.executor import CancelRequested, Event, Finished, Message, Vanished
 from hybridq.dispatch.memory import check_answer, check_window, factor_of, range_bytes, rows_that_fit
 from hybridq.dispatch.pieces import PROBING, PieceList
@@ -307,16 +307,25 @@ class Driver(Delivering):
         memory = self._config.split_memory_bytes
         stay = self._where_to_stay(run) if kind == "gpu" else "no"
         task = replace(task, hot=self._hot, pieces=pieces, split_memory=memory, ahead=bool(ahead), stay=stay)
+        if kind == "gpu" and task.complete:
+            task = replace(task, output=self._where_output_stays(run))
         self._executor.run_chunk(task, tables, inputs, kind, -run.stage.id)
 
     def _where_to_stay(self, run: StageRun) -> Stay:
         """Say whether a GPU that has made rows of a stage keeps them, for the merge or for stages that it will run."""
         if merges_groups(run.stage):
             return "on device" if run.policy.active == ("gpu",) else "no"
+        return self._where_readers_are(run) if collects_columns(run.stage) else "no"
+
+    def _where_output_stays(self, run: StageRun) -> Stay:
+        """Say the same of what is made of groups."""
+        return self._where_readers_are(run) if finishes_on_device(run.stage) else "no"
+
+    def _where_readers_are(self, run: StageRun) -> Stay:
         readers = [self._runs[number] for number in self._needed_by[run.stage.id]]
-        if not collects_columns(run.stage) or not readers:
-            return "no"
-        if any(run.stage.id not in reader.stage.inputs or "gpu" not in reader.policy.active for reader in readers):
+        if not readers or any(
+            run.stage.id not in reader.stage.inputs or "gpu" not in reader.policy.active for reader in readers
+        ):
             return "no"
         return "both" if any("cpu" in reader.policy.active for reader in readers) else "on device"
 
@@ -361,6 +370,8 @@ class Driver(Delivering):
         key = run.begin_merge(parts, kind, last)
         stay = self._where_to_stay(run) if kind == "gpu" else "no"
         task = MergeTask(self._query, self._executor.topic, key, run.blob, last, kind, stay)
+        if kind == "gpu" and last:
+            task = replace(task, output=self._where_output_stays(run))
         self._executor.merge(task, [part.key for part in parts], kind, MERGE_PRIORITY)
 
     def _bytes_by_kind(self, run: StageRun, parts: Sequence[Part]) -> dict[Kind, int]:

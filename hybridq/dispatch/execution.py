@@ -17,11 +17,13 @@ from hybridq.dispatch.pieces import PROBING, PieceReader
 from hybridq.dispatch.read_ahead import ReadAhead
 from hybridq.dispatch.reading import read_unchanged
 from hybridq.dispatch.worker import BUILD_SIDES
+from hybridq.engines.account import DeviceAccount
 from hybridq.engines.protocol import BuildSide, Engine, Frame, ReadColumn, ReadRequest
 from hybridq.engines.unnest import one_value_a_row
 from hybridq.merge.grouping_sets import into_sets, nothing
 from hybridq.physical.chunks import Chunk, MemoryUnits, ParquetUnits, PieceUnits, RangeUnits, Units
 from hybridq.physical.pipeline import (
+    AggregateMerge,
     AlignedBuild,
     BroadcastBuild,
     Build,
@@ -51,6 +53,9 @@ from hybridq.physical.pipeline import (
 from hybridq.placement.passing_on import GPU_MERGE_ROWS
 from hybridq.plan.expressions import Column, NamedExpression
 from hybridq.types import declared, to_arrow_schema
+
+MEMORY_PER_JOIN = 16 * 2**30
+"""Bytes of a device's memory for each ``join_bytes`` (256 MiB, by default) of a join's output that is made at once."""
 
 SECTIONS = ("read", "build", "probe", "compute", "sink")
 
@@ -92,6 +97,7 @@ def run_stage(
     pieces: PieceReader | None = None,
     ahead: ReadAhead | None = None,
     stay: bool = False,
+    complete: bool = False,
 ) -> Rows:
     """Run a stage's pipeline on one chunk.
 
@@ -115,6 +121,8 @@ def run_stage(
         What ``read_source`` gave for the chunk, if it has been read already and is still there.
     stay : bool
         The partial result is to stay on the device: rows of a ``CollectSink``, or groups, if they are many.
+    complete : bool
+        The chunk is all that the stage reads.
 
     Returns
     -------
@@ -159,12 +167,13 @@ def run_stage(
         with clock.section("sink"):
             partials += [_to_table(engine, sink, part) for part in groups]
             groups = [_reduced(engine, sink, frame)]
-            if chunk.private is None and not stay:
+            if chunk.private is None and not stay and not complete:
                 partials.append(_to_table(engine, sink, groups.pop()))
     with clock.section("sink"):
-        if chunk.private is not None and not partials:
+        if (chunk.private is not None or complete) and not partials and isinstance(stage.merge, AggregateMerge):
             # All in one frame, groups are whole: what is dropped after the merge anyway need not leave the device.
-            groups = [_without_dropped_groups(engine, stage, part, chunk.private) for part in groups]
+            private = None if complete else chunk.private
+            groups = [_without_dropped_groups(engine, stage, part, private) for part in groups]
         if stay and not partials and groups and groups[0].rows >= GPU_MERGE_ROWS and may_stay(engine, groups[0].nbytes):
             engine.settle()
             return DeviceRows(engine, groups[0], sink.schema)
@@ -172,7 +181,7 @@ def run_stage(
         return partials[0] if len(partials) == 1 else merge_tables(stage, partials, last=False)
 
 
-def _without_dropped_groups(engine: Engine, stage: Stage, groups: Frame, private: tuple[int, int]) -> Frame:
+def _without_dropped_groups(engine: Engine, stage: Stage, groups: Frame, private: tuple[int, int] | None) -> Frame:
     from hybridq.merge.private_groups import without_dropped_groups  # not by the client, which imports this module
 
     return without_dropped_groups(engine, stage, groups, private, gpu=engine.name != "cpu")
@@ -303,10 +312,17 @@ def _pieces(engine: Engine, step: ProbeStep | UnnestStep, frame: Frame, builds: 
         return min(max(-(-elements // step.most_rows), 1), max(frame.rows, 1))
     build = builds[step.build]
     forms_pairs = step.kind in ("inner", "left") or step.residual is not None
-    if not forms_pairs or frame.rows * build.most_matches <= step.most_pairs:
+    most = step.most_pairs * _times_larger(engine)
+    if not forms_pairs or frame.rows * build.most_matches <= most:
         return 1
     pairs = engine.count_matches(frame, build, step.keys)
-    return min(max(-(-pairs // step.most_pairs), 1), frame.rows)
+    return min(max(-(-pairs // most), 1), frame.rows)
+
+
+def _times_larger(engine: Engine) -> int:
+    """Return how many times what is joined at once on a CPU worker an engine's device has room for."""
+    account: DeviceAccount | None = getattr(engine, "memory", None)
+    return 1 if account is None else max(account.limit // MEMORY_PER_JOIN, 1)
 
 
 def _read(

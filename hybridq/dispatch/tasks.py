@@ -34,7 +34,7 @@ from hybridq.dispatch.memory import (
     has_windows,
     host_footprint,
 )
-from hybridq.dispatch.merging import merge_tables
+from hybridq.dispatch.merging import finished_on_device, merge_tables
 from hybridq.dispatch.pieces import Fetch, PieceList, PieceReader, PieceStore, cut_run, samples_of, split_pieces
 from hybridq.dispatch.read_ahead import ReadAhead
 from hybridq.dispatch.worker import engine_for_worker
@@ -94,6 +94,8 @@ class ChunkTask:
     stay : str
         ``on device``: its rows stay on the device. ``both``: there, and in main memory, for other workers will ask for
         them. Else they go to main memory.
+    output : str
+        The same for the stage's output, where the chunk is all there is and gives groups.
     footprint_factor : float
         Device memory that it is expected to take over the decoded bytes of what it reads.
     """
@@ -112,6 +114,7 @@ class ChunkTask:
     split_memory: int = 0
     ahead: bool = False
     stay: Stay = "no"
+    output: Stay = "no"
     footprint_factor: float = FOOTPRINT_FACTOR
 
 
@@ -127,6 +130,8 @@ class MergeTask:
         ``cpu`` or ``gpu``: the worker's kind.
     stay : str
         As for ``ChunkTask``; only where the merge puts parts one below the other.
+    output : str
+        The same for the stage's output, where groups are merged.
     """
 
     query: str
@@ -136,6 +141,7 @@ class MergeTask:
     last: bool
     kind: str = "cpu"
     stay: Stay = "no"
+    output: Stay = "no"
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,8 +215,6 @@ def compute_chunk(
     """
     stage = load_stage(task.stage)
     chunk = _with_tables(task, tables)
-    if task.complete:
-        chunk = replace(chunk, private=None)  # the merge follows at once
     inputs = dict(zip(task.inputs, tables[len(task.memory) :], strict=True))
     account: DeviceAccount | None = getattr(engine, "memory", None)
     cache: ColumnCache[Any] | None = getattr(engine, "cache", None)
@@ -238,15 +242,17 @@ def compute_chunk(
             admitted.enter_context(all_in_use(tables))
             start = time.perf_counter()
             try:
-                stays = task.stay != "no" and not (task.complete and isinstance(stage.merge, AggregateMerge))
-                table = run_stage(engine, stage, chunk, inputs, clock, hot, pieces, ahead, stays)
+                groups = task.complete and isinstance(stage.merge, AggregateMerge)
+                stays = (task.output if groups else task.stay) != "no"
+                table = run_stage(engine, stage, chunk, inputs, clock, hot, pieces, ahead, stays, task.complete)
                 with clock.section("sink"):
-                    if isinstance(table, DeviceRows):
-                        if task.complete and task.stay == "both":
-                            with suppress(DeviceOutOfMemory, MemoryError):  # it is made for those who ask, then
-                                table.table()
-                    elif task.complete:
+                    if groups and isinstance(table, DeviceRows):
+                        finished = finished_on_device(engine, stage, [table], whole=True)
+                        table = finished or merge_tables(stage, [table], last=True)
+                    elif task.complete and not isinstance(table, DeviceRows):
                         table = merge_tables(stage, [table], last=True)
+                    if task.complete:
+                        _for_others(table, task.output if groups else task.stay)
                     event |= {"outcome": "done", "rows": table.num_rows, "bytes": table.nbytes}
                     sink = stage.pipeline.sink
                     if isinstance(table, DeviceRows):
@@ -388,7 +394,12 @@ def compute_merge(task: MergeTask, parts: Sequence[Rows], gpu: Engine | None = N
 
 
 def _together_on_device(task: MergeTask, stage: Stage, parts: Sequence[Rows], gpu: Engine | None) -> DeviceRows | None:
-    """Put parts one below the other on the device, if they are to stay there and there is room."""
+    """Merge on the device, if what that gives is to stay there and there is room."""
+    if gpu is not None and task.last and task.output != "no":
+        found = finished_on_device(gpu, stage, parts, whole=False)
+        if found is not None:
+            _for_others(found, task.output)
+        return found
     if gpu is None or task.stay == "no" or not isinstance(stage.merge, ConcatenateMerge):
         return None
     account: DeviceAccount | None = getattr(gpu, "memory", None)
@@ -400,10 +411,16 @@ def _together_on_device(task: MergeTask, stage: Stage, parts: Sequence[Rows], gp
             rows = together(gpu, parts, stage.pipeline.sink.schema)
     except (DeviceOutOfMemory, MemoryError):
         return None
-    if task.last and task.stay == "both":
+    if task.last:
+        _for_others(rows, task.stay)
+    return rows
+
+
+def _for_others(rows: Rows, stay: Stay) -> None:
+    """Have rows on the device in main memory as well, if other workers will ask for them."""
+    if isinstance(rows, DeviceRows) and stay == "both":
         with suppress(DeviceOutOfMemory, MemoryError):  # it is made for those who ask, then
             rows.table()
-    return rows
 
 
 def _small_answer(table: pa.Table) -> dict[str, bytes]:

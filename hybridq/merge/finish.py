@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 
 import pyarrow as pa
 
@@ -35,7 +36,7 @@ def finish(steps: Sequence[FinishStep], table: pa.Table) -> pa.Table:
 
 def finish_frame(engine: Engine, steps: Sequence[FinishStep], frame: Frame) -> Frame:
     """Apply finishing steps to rows that an engine has; see ``finish``."""
-    for step, following in zip(steps, (*steps[1:], None), strict=True):
+    for step, following in zip_longest(steps, steps[1:]):
         if isinstance(step, FilterStep):
             frame = engine.filter(frame, step.predicate)
         elif isinstance(step, ProjectStep):

@@ -2,7 +2,7 @@
 
 Where a table is clustered by a group key, nearly all groups lie within one chunk. Their partial results are whole, so
 those that HAVING drops need not go to the merge, nor those that so many others of the same chunk go before that LIMIT
-leaves them out.
+leaves them out. Where one chunk is all there is, or a device has merged the others, that is so of all groups.
 """
 
 from __future__ import annotations
@@ -37,19 +37,21 @@ def deciding_steps(steps: tuple[FinishStep, ...]) -> tuple[FinishStep, ...]:
     return conditions
 
 
-def without_dropped_groups(engine: Engine, stage: Stage, frame: Frame, private: tuple[int, int], gpu: bool) -> Frame:
-    """Drop the private groups of a chunk that will be dropped after the merge; others stay as they are.
+def without_dropped_groups(
+    engine: Engine, stage: Stage, frame: Frame, private: tuple[int, int] | None, gpu: bool
+) -> Frame:
+    """Drop the whole groups of a partial result that will be dropped after the merge; others stay as they are.
 
     Parameters
     ----------
     engine : Engine
         Has the frame.
     stage : Stage
-        An aggregate with ``clustered``.
+        An aggregate; with ``clustered`` if ``private`` is given.
     frame : Frame
-        The chunk's partial result.
-    private : tuple of (int, int)
-        As in ``Chunk.private``.
+        The partial result.
+    private : tuple of (int, int) or None
+        As in ``Chunk.private``; ``None``: all groups are whole.
     gpu : bool
         The engine is a GPU's.
 
@@ -59,35 +61,42 @@ def without_dropped_groups(engine: Engine, stage: Stage, frame: Frame, private: 
         A sum does not fit its type.
     """
     merge, clustered = stage.merge, stage.clustered
-    if not isinstance(merge, AggregateMerge) or clustered is None:
+    if not isinstance(merge, AggregateMerge) or (private is not None and clustered is None):
         raise TypeError("only a clustered aggregate has private groups")
     steps = deciding_steps(stage.finish)
     least = 0
-    if len(steps) == 2 and isinstance(steps[-1], FinishLimit):
+    if steps and isinstance(steps[-1], FinishLimit):
         least = steps[-1].count or 0
-    if frame.rows <= least:
+    if not steps or frame.rows <= least:
         return frame
     if gpu and _lacking(merge, steps):
         cpu = CpuEngine()
         table = engine.to_arrow(frame, merge.partial_schema)
         dropped = without_dropped_groups(cpu, stage, cpu.from_arrow(table), private, False)
         return engine.from_arrow(cpu.to_arrow(dropped, merge.partial_schema))
+    if private is None or clustered is None:
+        return _left(engine, merge, steps, frame)
     types = {field.name: field.type for field in merge.partial_schema}
     inside, outside = _split_by(Column(types[clustered.key], clustered.key), private)
     own = engine.filter(frame, inside)
     if own.rows <= least:
         return frame
-    kept = tuple(NamedExpression(PARTIAL + name, Column(kind, name)) for name, kind in types.items())
-    whole = final_values(engine, replace(merge, final=(*merge.final, *kept)), own)
-    whole = finish_frame(engine, steps, whole)
-    back = [NamedExpression(name, Column(kind, PARTIAL + name)) for name, kind in types.items()]
-    left = engine.project(whole, back)
+    left = _left(engine, merge, steps, own)
     others = engine.filter(frame, outside)
     if not others.rows:
         return left
     return engine.concatenate(
         [left, engine.project(others, [NamedExpression(n, Column(t, n)) for n, t in types.items()])]
     )
+
+
+def _left(engine: Engine, merge: AggregateMerge, steps: tuple[FinishStep, ...], whole: Frame) -> Frame:
+    """Return the partial results of the whole groups that the steps after the merge will leave."""
+    types = {field.name: field.type for field in merge.partial_schema}
+    kept = tuple(NamedExpression(PARTIAL + name, Column(kind, name)) for name, kind in types.items())
+    final = final_values(engine, replace(merge, final=(*merge.final, *kept)), whole)
+    final = finish_frame(engine, steps, final)
+    return engine.project(final, [NamedExpression(name, Column(kind, PARTIAL + name)) for name, kind in types.items()])
 
 
 def _split_by(key: Column, private: tuple[int, int]) -> tuple[Expression, Expression]:

@@ -7,7 +7,15 @@ import pickle
 import pyarrow as pa
 import pytest
 
-from hybridq.dispatch.device_rows import DEVICE_ROWS, DeviceRows, all_in_use, as_frame, as_table, together
+from hybridq.dispatch.device_rows import (
+    DEVICE_ROWS,
+    DeviceRows,
+    all_in_use,
+    as_frame,
+    as_table,
+    finishes_on_device,
+    together,
+)
 from hybridq.engines.cpu import CpuEngine
 from hybridq.errors import DeviceOutOfMemory
 from hybridq.testing.in_process import connect_in_process
@@ -182,3 +190,24 @@ def test_groups_stay_until_they_are_merged(session, copies, monkeypatch, room):
     assert [tuple(row.values()) for row in result.to_arrow().to_pylist()] == expected
     assert sum(device.chunks for stage in result.report.stages for device in stage.devices) > 1
     assert not copies
+
+
+GROUPED = "select c, count(*) as n from (select k, count(v) as c from f group by k having count(*) > 1) g group by c"
+JOINED = "select d.name, g.s from (select k, sum(v) as s from f group by k) g join d on g.k = d.k where d.name <> 'n3'"
+DECIMALS = "select max(s) as m from (select k, 2 * sum(cast(v as decimal(9, 2))) as s from f group by k limit 90) g"
+
+
+@pytest.mark.parametrize("units", [1, 100])
+@pytest.mark.parametrize(("sql", "stays"), [(GROUPED, True), (JOINED, True), (DECIMALS, False)])
+def test_what_is_made_of_groups_stays(session, copies, monkeypatch, tmp_path, sql, stays, units):
+    assert finishes_on_device(session.sql(sql)._physical.stages[0]) == stays
+    for module in ("execution", "merging"):
+        monkeypatch.setattr(f"hybridq.dispatch.{module}.GPU_MERGE_ROWS", 1)
+    with connect_in_process(chunk_units=units) as session:
+        session.register_folder(tmp_path)
+        answers = {}
+        for mode in ("gpu", "cop", "cpu"):
+            answers[mode] = sorted(session.sql(sql).collect(mode=mode).to_arrow().to_pylist(), key=str)
+            if mode == "gpu" and stays:
+                assert not copies
+    assert answers["gpu"] == answers["cpu"] == answers["cop"] != []

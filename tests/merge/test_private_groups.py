@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from hybridq.config import Config
+from hybridq.dispatch import tasks
 from hybridq.dispatch.pieces import PieceStore
 from hybridq.dispatch.tasks import ChunkTask, compute_chunk
 from hybridq.engines.cpu import CpuEngine
@@ -45,6 +46,13 @@ def session(file: Path) -> Iterator[Session]:
         yield session
 
 
+@pytest.fixture(scope="module")
+def one_chunk(file: Path) -> Iterator[Session]:
+    with connect_in_process(chunk_units=100) as session:
+        session.register("t", file)
+        yield session
+
+
 @pytest.mark.parametrize(
     "sql",
     [
@@ -62,7 +70,11 @@ def session(file: Path) -> Iterator[Session]:
     ],
 )
 @pytest.mark.parametrize("mode", ["cpu", "gpu", "cop"])
-def test_the_answer_is_duckdbs(session: Session, file: Path, sql: str, mode: str) -> None:
+@pytest.mark.parametrize("chunks", ["several", "one"])
+def test_the_answer_is_duckdbs(
+    session: Session, one_chunk: Session, file: Path, sql: str, mode: str, chunks: str
+) -> None:
+    session = session if chunks == "several" else one_chunk
     with duckdb.connect() as connection:
         connection.sql(f"create view t as select * from '{file}'")
         expected = connection.sql(sql).to_arrow_table()
@@ -88,6 +100,26 @@ def test_few_groups_are_left_to_merge(session: Session, sql: str, most: int) -> 
         for half in source.halve(chunk) or ():
             assert half.private is not None
             assert half.private != chunk.private
+
+
+@pytest.mark.parametrize(("sql", "most"), [
+    ("select k from t group by k having sum(v) > 1000", 0),
+    ("select shuffled from t group by shuffled order by sum(v), shuffled limit 1 offset 1", 2),
+])  # fmt: skip
+def test_a_chunk_that_is_all_leaves_fewer(session: Session, sql: str, most: int, monkeypatch) -> None:
+    (stage,) = session.sql(sql)._physical.stages
+    chunk = ChunkSource(stage, session._catalog, Config(chunk_units=100)).take(10**9)
+    assert chunk is not None
+    merged = []
+    original = tasks.merge_tables
+    monkeypatch.setattr(
+        tasks, "merge_tables", lambda stage, parts, last: merged.extend(parts) or original(stage, parts, last)
+    )
+    task = ChunkTask("q", "t", "k", pickle.dumps(stage), chunk, "cpu", True)
+    table, _ = compute_chunk(task, CpuEngine(), [], PieceStore(), no_pieces)
+    assert [part.num_rows for part in merged] == [most]
+    assert isinstance(table, pa.Table)
+    assert table.num_rows <= most
 
 
 def no_pieces(*arguments: object) -> list[list[pa.Buffer]]:
