@@ -7,17 +7,19 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from hybridq.errors import HybridqError, Unsupported
 from hybridq.frontend.double_values import compute_as_floating, own_decimals
+from hybridq.frontend.row_text import REFUSED, with_rows_called
 from hybridq.frontend.sql_aggregates import check_aggregates
 from hybridq.frontend.sql_casts import with_casts_told_apart, with_microseconds, without_marks
 from hybridq.frontend.sql_chains import with_short_chains
 from hybridq.frontend.sql_errors import refuse_other_statements, refuse_time_zones, translated
 from hybridq.frontend.sql_guards import (
+    compares_outer_null_with_null,
     fails_below_joins,
     has_constant_conditions_beside_aggregates,
     moves_conditions_below_aggregates,
@@ -25,6 +27,7 @@ from hybridq.frontend.sql_guards import (
 from hybridq.frontend.sql_joins import join_notes
 from hybridq.frontend.sql_numbers import with_doubles, with_numbers
 from hybridq.frontend.sql_synonyms import with_synonyms
+from hybridq.frontend.sql_tags import TAG, tagged_notes, with_tagged_subqueries
 from hybridq.frontend.sql_text import has_multisets
 from hybridq.frontend.sql_unnest import UnnestText, without_unnest
 from hybridq.frontend.substrait import plan_substrait
@@ -197,7 +200,7 @@ def _substrait(text: str, tables: Mapping[str, Schema], push_filters: bool = Tru
         unnests = _registered(context, unnested, options)
         text = with_doubles(with_microseconds(short if unnested is None else unnested.text))
         try:
-            frame = context.sql_with_options(text, options)
+            frame, text = _planned(context, text, options)
             answer = tuple(frame.schema().names)
         except Exception as error:
             if not _DOUBLE_NAME.search(str(error)) or (apart := with_casts_told_apart(text)) == text:
@@ -220,6 +223,11 @@ def _substrait(text: str, tables: Mapping[str, Schema], push_filters: bool = Tru
                 context.remove_optimizer_rule(rule)
             frame = context.sql_with_options(text, options)
             logical = frame.optimized_logical_plan()
+        if has_multisets(text) and compares_outer_null_with_null(before):
+            raise Unsupported(
+                "INTERSECT ALL and EXCEPT ALL beside a subquery that compares with its outer query by "
+                "IS [NOT] DISTINCT FROM are not supported"
+            )
         windows = window_details(logical)
         if has_groups(windows) or is_filtered(windows):
             frame = context.sql_with_options(with_rows_for_groups(without_filters(text)), options)
@@ -227,6 +235,8 @@ def _substrait(text: str, tables: Mapping[str, Schema], push_filters: bool = Tru
             windows = _of_rewritten(windows or [], window_details(logical) or [])
         names = words | set(tables) | {field.name for schema in tables.values() for field in schema}
         notes = join_notes(before, logical.display_indent(), names)
+        if any(note.null_aware is None for note in notes) and not (has_groups(windows) or is_filtered(windows)):
+            logical, notes = _with_tags(context, text, options, logical, notes)
         message = Producer.to_substrait_plan(logical, context).encode()
         check_aggregates(logical, message)
         return _Exported(message, tuple(map(with_numbers, answer)), notes, windows, unnests)
@@ -239,6 +249,35 @@ def _substrait(text: str, tables: Mapping[str, Schema], push_filters: bool = Tru
         if type(error).__name__ != "PanicException":
             raise
         raise Unsupported(f"DataFusion failed to plan the query: {str(error)[:200]}") from error
+
+
+def _planned(
+    context: datafusion.SessionContext, text: str, options: datafusion.SQLOptions
+) -> tuple[datafusion.DataFrame, str]:
+    """Plan a text; also return the text, which differs where only another form of it can be planned."""
+    try:
+        return context.sql_with_options(text, options), text
+    except Exception as error:
+        if REFUSED not in str(error) or (called := with_rows_called(text)) == text:
+            raise
+    return context.sql_with_options(called, options), called
+
+
+def _with_tags(
+    context: datafusion.SessionContext,
+    text: str,
+    options: datafusion.SQLOptions,
+    logical: Any,
+    notes: list[JoinNote],
+) -> tuple[Any, list[JoinNote]]:
+    """Return a plan in which names tell what joins stand for, and what they tell; those given if that fails."""
+    if TAG in text.lower():
+        return logical, notes
+    with contextlib.suppress(Exception):  # DataFusion refuses a second name for a column
+        frame = context.sql_with_options(with_tagged_subqueries(text), options)
+        tagged = frame.optimized_logical_plan()
+        return tagged, tagged_notes(frame.logical_plan().display_indent(), tagged.display_indent())
+    return logical, notes
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +304,7 @@ def _registered(
         return Unnests({}, {})
     schemas: dict[str, Schema] = {}
     names: dict[str, UnnestNames] = {}
-    probed = context.sql_with_options(with_doubles(with_microseconds(unnested.probe)), options)
+    probed, _ = _planned(context, with_doubles(with_microseconds(unnested.probe)), options)
     types = unnested.list_types(probed.logical_plan().display_indent_schema())
     for table in unnested.tables:
         lists = types[table.number]

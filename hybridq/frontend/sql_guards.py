@@ -60,6 +60,22 @@ def has_constant_conditions_beside_aggregates(plan: str) -> bool:
     return any((found := _CONDITION.search(line)) is not None and not _names_columns(found[1]) for line in lines)
 
 
+def compares_outer_null_with_null(plan: str) -> bool:
+    """Tell whether a subquery takes NULL of its outer query as equal to NULL, so that its join looks like INTERSECT.
+
+    Parameters
+    ----------
+    plan : str
+        DataFusion's plan before optimisation, indented.
+    """
+    for line in _TEXT.sub("''", plan).splitlines():
+        # AND is part of these, and not between two conditions.
+        parts = [line] if " BETWEEN " in line or "CASE " in line else line.split(" AND ")
+        if any("outer_ref(" in part and "DISTINCT FROM" in part for part in parts):
+            return True
+    return False
+
+
 def fails_below_joins(plan: Plan) -> bool:
     """Tell whether a condition that may fail is checked of rows that are joined later."""
     return any(

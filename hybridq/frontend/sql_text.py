@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from hybridq.errors import Unsupported
-
 LONGEST_CHAIN = 200
 """Operators in a row that a query may have: DataFusion's export takes time with the cube of it, 1 s at 200."""
 
@@ -72,21 +70,12 @@ def _tokens(text: str) -> Iterator[Token]:
 def has_multisets(text: str) -> bool:
     """Tell whether a text has INTERSECT ALL or EXCEPT ALL, which DataFusion plans as if ALL only kept left rows.
 
-    Raises
-    ------
-    Unsupported
-        It also has IS NOT DISTINCT FROM, and the plan would not tell one from the other.
-
     >>> has_multisets("select a from t except all select a from u")
     True
     """
     found = [token.value if token.kind == "word" else "" for token in tokens(text)]
     pairs = set(itertools.pairwise(found))
-    if not pairs & {("intersect", "all"), ("except", "all")}:
-        return False
-    if ("distinct", "from") in pairs:
-        raise Unsupported("INTERSECT ALL and EXCEPT ALL beside IS [NOT] DISTINCT FROM are not supported")
-    return True
+    return bool(pairs & {("intersect", "all"), ("except", "all")})
 
 
 def place(text: str, offset: int) -> tuple[int, int]:

@@ -158,7 +158,7 @@ def test_an_ambiguous_column_names_both_tables(tables):
             "LATERAL",
         ),
         ("select i8 from types where (i8, i16) < (1, 2)", "a row of values"),
-        ("select i8 from types where ((-i8), i16) = (1, 2)", "a row of values"),
+        ("select i8 from types where ((-i8), i16) < (1, 2)", "a row of values"),
         ("select d + 3 * interval '1 day' from types", "INTERVAL times a number"),
         ("select interval '1 day' + interval '2 days'", "one interval after the other"),
         ("select 1 from region a full join region b using (r_name)", "FULL JOIN with USING"),
@@ -176,7 +176,7 @@ def test_an_ambiguous_column_names_both_tables(tables):
         ("select i8 from types where (i64 in (select o_orderkey from orders)) is null", "IS, COALESCE"),
         (
             "select i8 from types where exists (select 1 from orders where o_orderkey = i64)"
-            " or i64 in (select o_custkey from orders)",
+            " or 3 in (select o_custkey from orders)",
             "IN or EXISTS under OR",
         ),
         ("select regexp_instr(s, 'a') from types", "regexp_instr"),

@@ -217,3 +217,22 @@ def test_a_condition_that_overflows_for_rows_which_a_join_drops(ask):
     p = pa.table({"y": ints(1, 2, kind=pa.int32())})
     q = pa.table({"x": ints(1, -3, kind=pa.int32()), "y": ints(1, 2147483646, kind=pa.int32())})
     assert ask("select p.y from p left join q on p.y = q.y where (q.x * p.y) = p.y", p=p, q=q) == [(1,)]
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("(x + 1, coalesce(x, 0)) in ((1, 0), (2, 2))", [True, False, None, False]),
+        ("(nullif(x, 3), 1) <> (1, 1)", [True, False, None, None]),
+        ("(case when x > 0 then x end, - x) = (1, -1)", [False, True, None, False]),
+        ("(x, 2) not in ((x + 1, 2), (0, 2))", [False, True, None, True]),
+    ],
+)
+def test_rows_of_expressions(ask, condition, expected):
+    assert ask(f"select x, {condition} as y from t", t=X) == list(
+        zip([0, 1, 3, None], [*expected[:2], expected[3], expected[2]], strict=True)
+    )
+
+
+def test_rows_of_expressions_beside_unnest(ask):
+    assert ask("select x, y from t, unnest([x, 1]) as v(y) where (x + y, x) = (2, 1)", t=X) == [(1, 1), (1, 1)]

@@ -179,10 +179,25 @@ def test_all_counts_repeated_rows(ask, tables):
     assert rows(answer) == sorted([(2,), (2,), (None,)], key=str)
 
 
+def test_all_beside_comparisons_that_take_null_as_equal_to_null(ask, tables):
+    answer = ask("select a from t where a is distinct from 1 except all select a from u", **tables)
+    assert rows(answer) == sorted([(2,), (None,), (5,)], key=str)
+    joined = "select t.a from t join u on t.a is not distinct from u.a"
+    assert rows(ask(f"{joined} intersect all select a from t", **tables)) == sorted(
+        [(2,), (2,), (None,), (None,)], key=str
+    )
+    assert rows(ask(f"select a from t except all ({joined})", **tables)) == [(1,), (5,)]
+    part = "select a from t where exists (select 1 from u where u.s = t.s and u.a is distinct from 7)"
+    assert rows(ask(f"select a from t except all ({part})", **tables)) == sorted(
+        [(1,), (None,), (None,), (5,)], key=str
+    )
+
+
 def test_all_beside_what_the_plan_cannot_tell_from_it(in_place, tables):
     in_place.register("t", tables["t"])
     in_place.register("u", tables["u"])
+    inner = "select a from t where exists (select 1 from u where u.a is not distinct from t.a)"
     with pytest.raises(Unsupported, match="DISTINCT FROM"):
-        in_place.sql("select a from t where a is distinct from 1 except all select a from u")
+        in_place.sql(f"{inner} except all select a from u")
     with pytest.raises(Unsupported, match="cannot be written"):
         export_substrait("select a from t except all select a from u", {"t": SCHEMA, "u": SCHEMA})

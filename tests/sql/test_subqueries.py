@@ -44,6 +44,15 @@ QUERIES = [
     "select a, b from l where exists (select 1 from r where c = a and d <> b)",
     "select a, b from l where not exists (select 1 from r where c = a and d <> b)",
     "select a, exists (select 1 from r) as x, exists (select 1 from nothing) as y from l",
+    # both under OR, where DataFusion makes the same joins of them
+    "select a, b from l where exists (select 1 from r where c = a) or a in (select d from r)",
+    "select a, b from l where exists (select 1 from r where c = a) or a not in (select d from r where m > k)",
+    "select a, b from l where not exists (select 1 from r where c = a and d <> b) or not (a in (select d as x from r))",
+    "select a from l where a in (select c from r) or (exists (select 1 from r where d = a) and b in (select e from s))",
+    "select a from l where a not in (select d from r) and (exists (select 1 from s where e = b) or b in (select 2))",
+    "select a from l where s1 in (select s2 from r group by s2) or exists (select e from s intersect select 3)",
+    "select k, count(*) as n from l where a + 1 in (select c + 1 from r where d = b)"
+    " or not exists (select 1 from nothing) group by k",
     # values of subqueries
     "select a from l where a >= (select max(c) from r where c not in (select e from s))",
     "select a, (select max(c) from r) as m, (select sum(d) from r) as n from l",
