@@ -27,7 +27,10 @@ MAY_BE_ZERO = frozenset(
 )
 """Settings for which zero has a meaning of its own."""
 
-GPU_GATHER_PART = 64
+BROADCAST_PART = 6
+"""A worker's memory over the size of the largest build side that every worker may get."""
+
+GATHER_PART = 64
 """A GPU's memory over that which groups may take that meet there."""
 
 MOST_GATHERED_BYTES = 4 * 2**30
@@ -52,11 +55,12 @@ class Config:
     broadcast_bytes : int
         Estimated size up to which a build side is broadcast without looking for another way.
     broadcast_limit_bytes : int
-        Size past which a build side is never broadcast: both sides of the join are split by key instead. 0: every join
-        is done so that has keys to split by.
+        Size past which a build side is never broadcast: both sides of the join are split by key instead; if left as it
+        is, at most a sixth of the smallest CPU worker's memory. 0: every join is done so that has keys to split by.
     gather_limit_bytes : int
         Size past which partial results of an aggregate, sorted rows, or rows that windows are over, do not meet on one
-        worker: they are split by key, or by ranges, and worked on piece by piece. 0: wherever that is possible.
+        worker: they are split by key, or by ranges, and worked on piece by piece; if left as it is, at least a 64th of
+        the smallest GPU's memory (up to 4 GiB). 0: wherever that is possible.
     partition_bytes : int
         Size that a partition of a split aims at; one with more on its build side is split again.
     split_memory_bytes : int
@@ -99,21 +103,32 @@ class Config:
     connect_timeout: float = 8.0
     stall_timeout: float = 30.0
 
-    def with_gpus(self, memory: int) -> Config:
-        """Return what suits a cluster with GPUs, as far as settings were left as they are by default.
+    def suited_to(self, cpu_memory: int, gpu_memory: int) -> Config:
+        """Return what suits a cluster's devices, as far as settings were left as they are by default.
 
-        Groups that may meet on a GPU of so many bytes are merged there, which takes milliseconds; to split them by key
-        they would have to leave it.
+        A build side that is broadcast takes, with the index of its keys, several times its size on every worker. Groups
+        that may meet on a GPU are merged there, which takes milliseconds; to split them they would have to leave it.
 
-        >>> Config().with_gpus(128 * 2**30).gather_limit_bytes // 2**20
+        Parameters
+        ----------
+        cpu_memory, gpu_memory : int
+            Bytes of the smallest CPU worker's main memory, and of the smallest GPU's; 0: none, or not known.
+
+        >>> Config().suited_to(3 * 2**30, 128 * 2**30).broadcast_limit_bytes // 2**20
+        512
+        >>> Config().suited_to(3 * 2**30, 128 * 2**30).gather_limit_bytes // 2**20
         2048
-        >>> Config(gather_limit_bytes=1000).with_gpus(128 * 2**30).gather_limit_bytes
+        >>> Config(gather_limit_bytes=1000).suited_to(0, 128 * 2**30).gather_limit_bytes
         1000
         """
-        if self.gather_limit_bytes != Config().gather_limit_bytes:
-            return self
-        limit = min(memory // GPU_GATHER_PART, MOST_GATHERED_BYTES)
-        return replace(self, gather_limit_bytes=max(self.gather_limit_bytes, limit))
+        default, found = Config(), self
+        if cpu_memory and self.broadcast_limit_bytes == default.broadcast_limit_bytes:
+            limit = min(self.broadcast_limit_bytes, cpu_memory // BROADCAST_PART)
+            found = replace(found, broadcast_limit_bytes=limit)
+        if gpu_memory and self.gather_limit_bytes == default.gather_limit_bytes:
+            limit = max(self.gather_limit_bytes, min(gpu_memory // GATHER_PART, MOST_GATHERED_BYTES))
+            found = replace(found, gather_limit_bytes=limit)
+        return found
 
     @classmethod
     def load(cls, **options: Any) -> Config:

@@ -146,8 +146,11 @@ class Session:
             connection = Connection(
                 address, config.connect_timeout, cluster is not None, config.stall_timeout, security
             )
-        gpus = [device.device_memory or 0 for device in connection.devices() if device.kind == "gpu"]
-        self.config = config.with_gpus(min(gpus)) if gpus else config
+        devices = connection.devices()
+        self.config = config.suited_to(
+            min((device.memory for device in devices if device.kind == "cpu"), default=0),
+            min((device.device_memory or 0 for device in devices if device.kind == "gpu"), default=0),
+        )
         self._connection = connection
         self._catalog = Catalog()
         self._plans = KeptPlans(config.kept_plans)
