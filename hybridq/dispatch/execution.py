@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -56,6 +56,9 @@ from hybridq.types import declared, to_arrow_schema
 
 MEMORY_PER_JOIN = 16 * 2**30
 """Bytes of a device's memory for each ``join_bytes`` (256 MiB, by default) of a join's output that is made at once."""
+
+FEW_GROUPS = 1 << 16
+"""Groups of all rounds of a chunk up to which these are merged before the chunk's result is handed over."""
 
 SECTIONS = ("read", "build", "probe", "compute", "sink")
 
@@ -179,6 +182,23 @@ def run_stage(
             return DeviceRows(engine, groups[0], sink.schema)
         partials += [_to_table(engine, sink, part) for part in groups]
         return partials[0] if len(partials) == 1 else merge_tables(stage, partials, last=False)
+
+
+def in_rounds(
+    engine: Engine, stage: Stage, chunk: Chunk, inputs: Mapping[int, Rows], clock: Clock, complete: bool
+) -> pa.Table:
+    """Run a stage's pipeline on a chunk, one of its ``rounds`` after the other; see ``run_stage``.
+
+    Unless the chunk is the stage's only one, groups that several rounds have are in the result more than once.
+    """
+    found = [
+        as_table(run_stage(engine, stage, replace(each, branch=chunk.branch), inputs, clock)) for each in chunk.rounds
+    ]
+    with clock.section("sink"):
+        many = sum(part.num_rows for part in found) > FEW_GROUPS
+        if isinstance(stage.merge, AggregateMerge) and many and not complete:
+            return pa.concat_tables(found)  # to merge them twice would take longer
+        return merge_tables(stage, found, last=False)
 
 
 def _without_dropped_groups(engine: Engine, stage: Stage, groups: Frame, private: tuple[int, int] | None) -> Frame:

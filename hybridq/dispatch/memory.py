@@ -179,8 +179,12 @@ def compact(table: pa.Table) -> pa.Table:
 
 
 def footprint(chunk: Chunk, factor: float = FOOTPRINT_FACTOR) -> int:
-    """Return the bytes of device memory that a chunk is expected to need, besides what is kept from chunk to chunk."""
-    return int(chunk.decoded_bytes * factor)
+    """Return the bytes of device memory that a chunk is expected to need, besides what is kept from chunk to chunk.
+
+    Of a chunk in rounds it is what the largest of them needs, and what the others may leave.
+    """
+    largest = max((each.decoded_bytes for each in chunk.rounds), default=chunk.decoded_bytes)
+    return int(largest * factor + max(chunk.decoded_bytes - largest, 0))
 
 
 def host_footprint(chunk: Chunk, tables: Iterable[Any], on_device: bool, factor: float = FOOTPRINT_FACTOR) -> int:

@@ -28,6 +28,10 @@ from hybridq.topology import Kind
 Replan = Callable[[frozenset[int]], tuple[PhysicalPlan, Sequence[Decision]]]
 """Plans the query again, these build sides (by their ids) being too large to be broadcast."""
 
+CPU_ROUNDS = 4
+"""Chunks of ``cpu_chunk_rows`` rows that a task takes one after the other at most: client and scheduler together take
+some 7 ms for a task, whatever it does."""
+
 
 class QueryRun:
     """The state of a query that runs, and what asks for it or replaces it.
@@ -110,9 +114,9 @@ class QueryRun:
     def _run_of(self, stage: Stage, decision: Decision, report: StageReport) -> StageRun:
         # The generation makes the keys of what is begun again others than those of what it replaces.
         prefix = f"{self._query}-{stage.id}-{self._generation}"
-        return StageRun(stage, decision, self._policy(decision), prefix, report, origin=self._origin)
+        return StageRun(stage, decision, self._policy(decision, stage), prefix, report, origin=self._origin)
 
-    def _policy(self, decision: Decision) -> PullPolicy:
+    def _policy(self, decision: Decision, stage: Stage) -> PullPolicy:
         rows: dict[Kind, int] = {"cpu": self._config.cpu_chunk_rows, "gpu": self._config.gpu_chunk_rows}
         look = None if decision.reserve is None or self._strict else SecondLook(decision.reserve, decision.try_reserve)
         return PullPolicy(
@@ -123,6 +127,7 @@ class QueryRun:
             cpu_slots=decision.cpu_slots,
             look=look,
             unit_rows=decision.unit_rows,
+            rounds=1 if stage.early_stop is not None or stage.keeps_pieces else CPU_ROUNDS,
         )
 
     def _begin_again(self, run: StageRun, decision: Decision) -> None:

@@ -240,6 +240,8 @@ class StageRun:
     def task(self, state: ChunkState, query: str, topic: str) -> tuple[ChunkTask, list[pa.Table]]:
         """Return the order to run a chunk, and the tables that it needs besides earlier stages' outputs."""
         chunk, tables, places = state.chunk, [], []
+        if state.kind == "cpu" and isinstance(self.source, ChunkSource | BranchedSource):
+            chunk = self.source.in_rounds(chunk)
         stage = self.stage.branch(chunk.branch)
         sources = {build.id: build.pipeline.source for build in stage.builds if isinstance(build, AlignedBuild)}
         sources[SOURCE] = stage.pipeline.source

@@ -22,7 +22,7 @@ import pyarrow as pa
 from hybridq.config import HotColumns
 from hybridq.dispatch.device_rows import DeviceRows, Rows, all_in_use, as_table, may_stay, together
 from hybridq.dispatch.exchange import exchange_of_this_worker
-from hybridq.dispatch.execution import Clock, read_source, run_stage
+from hybridq.dispatch.execution import Clock, in_rounds, read_source, run_stage
 from hybridq.dispatch.main_memory import Admission, MainMemory, main_memory
 from hybridq.dispatch.memory import (
     FOOTPRINT_FACTOR,
@@ -244,7 +244,10 @@ def compute_chunk(
             try:
                 groups = task.complete and isinstance(stage.merge, AggregateMerge)
                 stays = (task.output if groups else task.stay) != "no"
-                table = run_stage(engine, stage, chunk, inputs, clock, hot, pieces, ahead, stays, task.complete)
+                if chunk.rounds:
+                    table = in_rounds(engine, stage, chunk, inputs, clock, task.complete)
+                else:
+                    table = run_stage(engine, stage, chunk, inputs, clock, hot, pieces, ahead, stays, task.complete)
                 with clock.section("sink"):
                     if groups and isinstance(table, DeviceRows):
                         finished = finished_on_device(engine, stage, [table], whole=True)

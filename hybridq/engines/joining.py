@@ -13,11 +13,13 @@ import pyarrow as pa
 from hybridq.config import JoinMethod
 from hybridq.engines.column import Column, Indices, Mask, Values
 from hybridq.engines.comparison import is_true
+from hybridq.engines.compiled import KERNELS
 from hybridq.engines.evaluate import Evaluator
 from hybridq.engines.frame import Block, CpuFrame, blocks_of
 from hybridq.engines.joinkeys import CompositeEncoder
 from hybridq.engines.lookup import Lookup, make_lookup
 from hybridq.engines.protocol import ProbeKind
+from hybridq.plan.expressions import Column as ColumnReference
 from hybridq.plan.expressions import Expression
 
 PAIR_BLOCK = 1 << 18
@@ -26,6 +28,10 @@ PAIR_BLOCK = 1 << 18
 PRESENCE_CODES = 1 << 24
 """Range of keys up to which a table of one byte a key tells which are there, whatever the number of rows."""
 PRESENCE_FACTOR = 16
+
+BITS_CODES = 1 << 24
+"""The same of a table of one bit a key: 2 MiB."""
+BITS_FACTOR = 256
 
 
 class CpuBuildSide:
@@ -76,6 +82,36 @@ class CpuBuildSide:
         table[self._codes if self._known is None else self._codes[self._known]] = True
         self._bytes += table.nbytes
         return table
+
+    @cached_property
+    def _bits(self) -> Values | None:
+        """Return a bit for each code, set if a row has it, and a bit that is not; ``None`` as for ``_presence``."""
+        kernels = KERNELS.module
+        if kernels is None or self._method != "auto" or self.encoder.size > max(BITS_CODES, BITS_FACTOR * self.rows):
+            return None
+        words = np.zeros((self.encoder.size >> 6) + 1, np.uint64)
+        kernels.set_bits(np.ascontiguousarray(self._codes if self._known is None else self._codes[self._known]), words)
+        self._bytes += words.nbytes
+        return words
+
+    def present(self, frame: CpuFrame, keys: Sequence[Expression]) -> Mask | None:
+        """Return for each stored row whether its key is there; ``None``: that is not known without more ado.
+
+        It is for one key, a column of integers, dates or narrow decimals: a compiled loop looks at one bit a row.
+        """
+        kernels, range_of_codes = KERNELS.module, self.encoder.number_range
+        if kernels is None or range_of_codes is None or not isinstance(keys[0], ColumnReference):
+            return None
+        column = frame.columns[str(keys[0])]
+        if not column.is_numbers or column.numbers.dtype not in (np.int32, np.int64):
+            return None
+        with self._lock:
+            bits = self._bits
+        if bits is None:
+            return None
+        found = np.empty(frame.stored_rows, np.bool_)
+        kernels.bits_of(np.ascontiguousarray(column.numbers), *range_of_codes, bits, found)
+        return found if column.valid is None else found & column.valid
 
     @property
     def most_matches(self) -> int:
@@ -255,6 +291,8 @@ def probe_frame(
         valid = hits | ~_unknown(frame, build, keys, residual) if null_aware else None
         marks = Column(pa.bool_(), hits, None if valid is None or valid.all() else valid)
         return CpuFrame({name: marks if name == mark else frame.columns[name] for name in output}, frame.stored_rows)
+    if kind == "inner" and residual is None and (present := build.present(frame, keys)) is not None:
+        return _inner(frame, build, keys[0], present).frame(output)
     positions = _find(frame, build, keys)
     rows = frame.selected_indices()
     if kind == "left" and residual is None and build.matching.starts is None:
@@ -274,6 +312,15 @@ def probe_frame(
     return _Pairs(frame, build.frame, left if rows is None else rows.take(left), right).frame(output)
 
 
+def _inner(frame: CpuFrame, build: CpuBuildSide, key: Expression, present: Mask) -> _Pairs:
+    """Join the selected rows whose key is there."""
+    rows = np.flatnonzero(present if frame.selection is None else present & frame.selection)
+    keys = frame.columns[str(key)]
+    positions = build.find([keys if len(rows) == frame.stored_rows else keys.take(rows)], len(rows))
+    left, right = _pairs(build, positions, np.arange(len(rows)))
+    return _Pairs(frame, build.frame, rows.take(left), right)
+
+
 def _hits(frame: CpuFrame, build: CpuBuildSide, keys: Sequence[Expression], residual: Expression | None) -> Mask:
     """Return for each selected row whether it has a match."""
     hits = np.zeros(frame.rows, np.bool_)
@@ -283,6 +330,9 @@ def _hits(frame: CpuFrame, build: CpuBuildSide, keys: Sequence[Expression], resi
         for left, _ in _passing(frame, build, _find(frame, build, keys), frame.selected_indices(), residual):
             hits[left] = True
         return hits
+    present = build.present(frame, keys)
+    if present is not None:
+        return present if frame.selection is None else present[frame.selection]
     for start, stop, columns in _key_blocks(frame, keys):
         hits[start:stop] = build.contains(columns, stop - start)
     return hits

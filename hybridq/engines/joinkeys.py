@@ -47,12 +47,12 @@ class NumberEncoder:
 
     def __init__(self, column: Column) -> None:
         low, high = column.interval()
-        self._low = low
+        self.low = low
         self.size = high - low + 1
 
     def encode(self, column: Column) -> tuple[Indices, Mask | None]:
         values, valid = _as_numbers(column)
-        low, high = self._low, self._low + self.size - 1
+        low, high = self.low, self.low + self.size - 1
         known: Mask | None = valid
         if column.rows and not (column.bounds is not None and low <= column.bounds[0] and column.bounds[1] <= high):
             inside = (values >= low) & (values <= high)
@@ -216,6 +216,13 @@ class CompositeEncoder:
             self.size *= encoder.size
         self.build_codes = codes
         self.build_known = known
+
+    @property
+    def number_range(self) -> tuple[int, int] | None:
+        """Return the least key and how many codes there are, if a code is the distance of one key from the least."""
+        if len(self._columns) != 1 or not isinstance(self._columns[0], NumberEncoder):
+            return None
+        return self._columns[0].low, self.size
 
     @property
     def nbytes(self) -> int:

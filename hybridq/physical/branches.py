@@ -95,6 +95,13 @@ class BranchedSource:
             return None
         return self._own(halves[0], chunk.branch), self._own(halves[1], chunk.branch)
 
+    def in_rounds(self, chunk: Chunk) -> Chunk:
+        """Return a chunk for a CPU; see ``ChunkSource.in_rounds``."""
+        source = self._sources[chunk.branch]
+        if not isinstance(source, ChunkSource):
+            return chunk
+        return replace(chunk, rounds=source.in_rounds(self._originals[chunk.id]).rounds)
+
     def _own(self, chunk: Chunk, branch: int) -> Chunk:
         """Number a chunk among all inputs' chunks; it sorts after those of earlier inputs."""
         number = next(self._ids)

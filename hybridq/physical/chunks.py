@@ -146,6 +146,9 @@ class Chunk:
         Which of the stage's branches reads it (``Stage.branch``).
     private : tuple of (int, int) or None
         Keys between the two, exclusive, of the column that ``Stage.clustered`` names are in no other chunk.
+    rounds : tuple of Chunk
+        What a CPU's task computes one after the other, so that a task costs little beside what it computes, and takes
+        no more memory than a smaller one; none: all at once.
     """
 
     id: int
@@ -157,3 +160,4 @@ class Chunk:
     decoded_bytes: int = 0
     branch: int = 0
     private: tuple[int, int] | None = None
+    rounds: tuple[Chunk, ...] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -186,6 +186,7 @@ class ChunkSource:
     def __init__(self, stage: Stage, catalog: Catalog, config: Config) -> None:
         self._stage = stage
         self._chunk_units = config.chunk_units
+        self._round_rows = config.cpu_chunk_rows
         self._ids = itertools.count()
         self._members: dict[int, list[int]] = {}
         self._next = 0
@@ -302,6 +303,19 @@ class ChunkSource:
         second = self._make(next(self._ids), (*chunk.order, 1), members[middle:])
         return first, second
 
+    def in_rounds(self, chunk: Chunk) -> Chunk:
+        """Return a chunk for a CPU: of row groups of files, in rounds of about ``cpu_chunk_rows`` rows."""
+        members = self._members.get(chunk.id, [])
+        rounds = min(round(chunk.rows / self._round_rows), len(members))
+        if rounds < 2 or not isinstance(chunk.source, ParquetUnits):
+            return chunk
+        before = np.cumsum(self._rows[members])
+        shares = before[-1] * np.arange(1, rounds) // rounds
+        ends = [0, *dict.fromkeys(np.searchsorted(before, shares, "right").tolist()), len(members)]
+        pieces = [members[start:end] for start, end in itertools.pairwise(ends) if end > start]
+        made = [self._chunk_of(chunk.id, (*chunk.order, number), piece) for number, piece in enumerate(pieces)]
+        return replace(chunk, rounds=tuple(made))
+
     def _overlap(self, alignment: _Alignment, members: Sequence[int]) -> npt.NDArray[np.bool_]:
         if alignment.probe_ranges is None or alignment.build_ranges is None:
             return np.ones(len(alignment.units), np.bool_)
@@ -317,10 +331,13 @@ class ChunkSource:
         return total
 
     def _make(self, chunk_id: int, order: tuple[int, ...], members: list[int]) -> Chunk:
+        self._members[chunk_id] = members
+        return self._chunk_of(chunk_id, order, members)
+
+    def _chunk_of(self, chunk_id: int, order: tuple[int, ...], members: list[int]) -> Chunk:
         source = self._stage.pipeline.source
         if not isinstance(source, TableSource):
             raise TypeError("only a table's units can be grouped")
-        self._members[chunk_id] = members
         units = group_units([self._units[i] for i in members], source)
         rows, size, decoded = units.rows, units.bytes, decoded_bytes(units, source)
         aligned: list[tuple[int, Units]] = []

@@ -88,6 +88,8 @@ class PullPolicy:
         At a kind that the stage does not use, and could.
     unit_rows : float
         Rows of the smallest piece that can be handed out.
+    rounds : int
+        Chunks of the most rows that a CPU's task takes one after the other, where CPUs have the stage for themselves.
     """
 
     def __init__(
@@ -99,7 +101,9 @@ class PullPolicy:
         cpu_slots: int = 0,
         look: SecondLook | None = None,
         unit_rows: float = 1.0,
+        rounds: int = 1,
     ) -> None:
+        self._rounds = rounds
         self._smallest = max(SMALLEST_CHUNK_ROWS, math.ceil(unit_rows))
         self._kinds = tuple(kinds)
         self._slots = dict(slots)
@@ -248,7 +252,8 @@ class PullPolicy:
         slots = self.working(kind)
         whole = remaining + in_flight.get(kind, 0)
         shared = whole if whole <= ONE_ROUND_ROWS * slots else remaining
-        return _balanced(shared, self._limits[kind], slots, SMALLEST_CPU_CHUNK_ROWS)
+        most = self._limits[kind] * (self._rounds if self.active == (kind,) and self._look is None else 1)
+        return _balanced(shared, most, slots, SMALLEST_CPU_CHUNK_ROWS)
 
     def _may_enter(self, kind: Kind, remaining: int, in_flight: Mapping[Kind, int]) -> bool:
         """Tell whether a kind whose speed is not known is to be brought what it needs for a first chunk.

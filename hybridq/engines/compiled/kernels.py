@@ -497,3 +497,29 @@ def find_in_buckets(known: Any, starts: Any, shift: Any, codes: Any, out: Any) -
                 found = np.int32(place)
                 break
         out[row] = found
+
+
+@_compiled(numba.void(_read_only(numba.int64), _WORDS))
+def set_bits(codes: Any, words: Any) -> None:
+    """Set the bit of each code."""
+    for row in range(len(codes)):
+        code = np.uint64(codes[row])
+        words[code >> np.uint64(6)] |= np.uint64(1) << (code & np.uint64(63))
+
+
+@_compiled(
+    *(
+        numba.void(_read_only(width), _INT, _INT, _read_only(numba.uint64), numba.boolean[::1])
+        for width in (numba.int32, numba.int64)
+    )
+)
+def bits_of(values: Any, low: Any, size: Any, words: Any, out: Any) -> None:
+    """Write for each value whether the bit of its distance from ``low`` is set; bit ``size``, and all above it, is not.
+
+    Distances wrap around as numbers of 64 bits do, where two of these differ by more: they are above ``size`` then.
+    """
+    last = np.uint64(size)
+    for row in range(len(values)):
+        code = np.uint64(np.int64(values[row]) - low)
+        code = code if code < last else last
+        out[row] = (words[code >> np.uint64(6)] >> (code & np.uint64(63))) & np.uint64(1) != np.uint64(0)
