@@ -25,10 +25,13 @@ from engine_helpers import (
     lit,
     money,
     rows,
+    schema_of,
 )  # fmt: skip
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hybridq.engines import joining
+from hybridq.engines.compiled import Kernels
 from hybridq.engines.cpu import CpuEngine
 from hybridq.plan.expressions import NamedExpression
 from hybridq.types import Field
@@ -322,6 +325,37 @@ def test_joins_without_keys(engine, change, kind):
     for residual, condition in ((None, "true"), (call("less", col("b"), col("d")), "b < d")):
         found = rows(join(engine, left, right, kind, [], [], residual))
         assert in_any_order(found) == in_any_order(expected_join(left, right, kind, condition))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("data_type", [pa.int32(), LONG, DATE, pa.decimal128(12, 2)])
+def test_keys_that_compiled_loops_look_at(kind, data_type, monkeypatch):
+    """They find what is found without them: keys outside the build side's range, NULLs, rows that a filter has left."""
+    random = np.random.default_rng(5)
+
+    def numbers(low, high, rows, nulls):
+        found = pa.array(random.integers(low, high, rows), pa.int32() if data_type in (pa.int32(), DATE) else LONG)
+        found = found.cast(pa.decimal128(20, 0)).cast(data_type) if data_type not in (pa.int32(), LONG, DATE) else found
+        return pc.if_else(pa.array(random.random(rows) < nulls), None, found.cast(data_type))
+
+    left = pa.table({"a": numbers(-500, 900, 3000, 0.1), "x": pa.array(range(3000))})
+    engine = CpuEngine()
+    for low, high, rows_there, nulls in ((-50, 300, 200, 0.1), (0, 64, 500, 0.0), (0, 10**5, 50, 0.0), (5, 6, 0, 0.0)):
+        right = pa.table({"b": numbers(low, high, rows_there, nulls), "y": pa.array(range(rows_there))})
+        schema = {field.name: field for field in (*schema_of(left), *schema_of(right))}
+        output = ["x"] if kind in ("semi", "anti") else ["x", "y"]
+        found = []
+        for loops in ("never", "always"):
+            monkeypatch.setattr(joining, "KERNELS", Kernels(loops))
+            build = engine.build(engine.from_arrow(right), ["b"])
+            assert (build.present(engine.from_arrow(left), [columns(left)["a"]]) is None) == (loops == "never")
+            for frame in (
+                engine.from_arrow(left),
+                engine.filter(engine.from_arrow(left), call("greater", col("x"), lit(1500))),
+            ):
+                joined = engine.probe(frame, build, kind, [columns(left)["a"]], None, output)
+                found.append(rows(engine.to_arrow(joined, tuple(schema[name] for name in output))))
+        assert found[:2] == found[2:]
 
 
 def test_most_matches(engine):

@@ -9,6 +9,7 @@ import pytest
 
 from hybridq.catalog import Catalog
 from hybridq.config import Config
+from hybridq.dispatch.memory import footprint
 from hybridq.physical.chunks import Chunk, MemoryUnits, ParquetUnits
 from hybridq.physical.pipeline import (
     AlignedBuild,
@@ -109,6 +110,24 @@ def test_row_groups_that_cannot_match_are_not_read(catalog: Catalog) -> None:
     units = surviving_units(source("t", predicate), catalog)
     assert sum(unit.rows for unit in units) == 20
     assert ChunkSource(stage(source("t", predicate)), catalog, Config()).total_rows == 20
+
+
+@pytest.mark.parametrize(("round_rows", "sizes"), [(200, []), (70, [60, 70, 70]), (40, [40] * 5), (1, [10] * 20)])
+def test_rounds_are_the_chunk_in_parts(catalog: Catalog, round_rows: int, sizes: list[int]) -> None:
+    chunks = ChunkSource(stage(source("t")), catalog, Config(cpu_chunk_rows=round_rows))
+    whole = chunks.take(10**9)
+    assert whole is not None
+    assert not whole.rounds
+    found = chunks.in_rounds(whole)
+    assert [rows_in(each) for each in found.rounds] == sizes
+    assert [each.order for each in found.rounds] == [(0, number) for number in range(len(sizes))]
+    assert found.id == whole.id
+    if sizes:
+        assert isinstance(found.source, ParquetUnits)
+        pieces = [each.source.files for each in found.rounds if isinstance(each.source, ParquetUnits)]
+        groups = [group for files in pieces for _, members in files for group in members]
+        assert groups == [group for _, members in found.source.files for group in members]
+        assert footprint(found) < footprint(whole)
 
 
 def test_halving_keeps_every_unit_and_the_order(catalog: Catalog) -> None:
