@@ -51,12 +51,14 @@ def group_units(units: Sequence[Unit], source: TableSource) -> Units:
     ]
     by_file = [(footer.stamp.path, groups) for footer, groups in by_footer]
     stamps = tuple(dict.fromkeys(footer.stamp for footer, _ in by_footer))
-    size = 0
+    size, bounds = 0, []
     for column in source.columns:
-        for footer, groups in by_footer:
-            sizes = footer.column_bytes(column.source)
-            size += sum(sizes[group] for group in groups)
-    return ParquetUnits(tuple(by_file), sum(unit.rows for unit in parquet), size, _bounds(parquet, source), stamps)
+        found = [footer.bytes_and_range(column.source, groups) for footer, groups in by_footer]
+        size += sum(each for each, _ in found)
+        ranges = [each for _, each in found if each is not None]
+        if len(ranges) == len(found) and (is_integer(column.type) or is_decimal(column.type)):
+            bounds.append((column.source, min(low for low, _ in ranges), max(high for _, high in ranges)))
+    return ParquetUnits(tuple(by_file), sum(unit.rows for unit in parquet), size, tuple(bounds), stamps)
 
 
 def decoded_bytes(units: Units, source: TableSource) -> int:
@@ -68,19 +70,6 @@ def decoded_bytes(units: Units, source: TableSource) -> int:
         return units.bytes
     widths = [column.type.byte_width if is_fixed_width(column.type) else TEXT_WIDTH for column in source.columns]
     return max(units.bytes, units.rows * sum(widths))
-
-
-def _bounds(units: Sequence[Unit], source: TableSource) -> tuple[tuple[str, object, object], ...]:
-    """Return value ranges of the numeric columns for which every unit has statistics."""
-    found: list[tuple[str, object, object]] = []
-    for column in source.columns:
-        if not (is_integer(column.type) or is_decimal(column.type)):
-            continue
-        statistics = [unit.statistics(column.source) for unit in units]
-        known = [item for item in statistics if item is not None and item.minimum is not None]
-        if len(known) == len(units):
-            found.append((column.source, min(item.minimum for item in known), max(item.maximum for item in known)))
-    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,7 +124,8 @@ class Constant:
             # From Python's own types nanoseconds would pass through a float.
             plain = self.type if pa.types.is_date32(self.type) else pa.timestamp(self.type.unit)
             array = pa.array([self.value], self.type).cast(plain)
-            return plc.Column.from_arrow(array).to_scalar()
+            key = (str(plain), array.view(pa.int32() if pa.types.is_date32(plain) else pa.int64())[0].as_py())
+            return device.kept_scalar(key, lambda: plc.Column.from_arrow(array).to_scalar())
         return device.scalar(self.stored, data_type)
 
     def expanded(self, rows: int) -> GpuColumn:

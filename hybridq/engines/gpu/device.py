@@ -6,7 +6,7 @@ integer: its sums, products and (truncated) quotients are those of integers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -54,6 +54,11 @@ _OPERATORS = {
     "exclusive_or": BinaryOperator.BITWISE_XOR,
 }  # fmt: skip
 
+KEPT_SCALARS = 4096
+"""Scalars that stay on the device."""
+
+_kept_scalars: dict[Hashable, plc.Scalar] = {}
+
 
 # --- types and scalars ---------------------------------------------------------------------------------------------
 
@@ -83,6 +88,31 @@ def is_wide(data: plc.Column) -> bool:
 
 def scalar(value: Any, data_type: DataType) -> plc.Scalar:
     """Return a scalar of a physical type: an integer for INT64, INT128 and the other integer types; ``None``: NULL."""
+    # Floats that are equal need not be the same: 0.0 and -0.0.
+    exact = value.hex() if isinstance(value, float) else value
+    return kept_scalar((data_type.id(), data_type.scale(), type(value), exact), lambda: _made(value, data_type))
+
+
+def kept_scalar(key: Hashable, make: Callable[[], plc.Scalar]) -> plc.Scalar:
+    """Return a scalar, made once: making one takes the device as long as it takes to add up a million numbers.
+
+    Parameters
+    ----------
+    key : hashable
+        Says what it is.
+    make : callable
+        Makes it.
+    """
+    found = _kept_scalars.get(key)
+    if found is None:
+        found = make()
+        if len(_kept_scalars) < KEPT_SCALARS:
+            synchronize()  # other threads, on other streams, may use it at once
+            _kept_scalars[key] = found  # for good: nobody knows which stream still reads one
+    return found
+
+
+def _made(value: Any, data_type: DataType) -> plc.Scalar:
     if value is None:
         return plc.Scalar.from_py(None, data_type)
     kind = data_type.id()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import pylibcudf as plc
 from pylibcudf.io.parquet import ParquetReaderOptions, read_parquet
@@ -12,7 +13,7 @@ from pylibcudf.io.types import SourceInfo
 from hybridq import types
 from hybridq.engines.cache import ColumnCache, Files
 from hybridq.engines.constants import column_bounds
-from hybridq.engines.footer import footer_of
+from hybridq.engines.footer import FileFooter, footer_of
 from hybridq.engines.gpu import device
 from hybridq.engines.gpu.column import GpuColumn
 from hybridq.engines.gpu.evaluate import Evaluator
@@ -25,6 +26,10 @@ from hybridq.storage import is_url
 from hybridq.types import Field
 
 _OUT_OF_MEMORY = ("out_of_memory", "out of memory", "cudaErrorMemoryAllocation", "bad_alloc")
+
+
+KEPT_FOOTERS = 512
+"""Parts of files whose parsed footers are kept: parsing one takes a millisecond or two, in which no other is read."""
 
 
 class _Unreadable(Exception):
@@ -107,11 +112,18 @@ def _footers(files: Files, columns: Sequence[str]) -> list[FileMetaData] | None:
     """Return footers of just what is read; ``None`` where libcudf has to look at the files' own."""
     found = []
     for path, groups in files:
-        data = footer_of(path).cut(groups, columns)
-        if data is None:
+        metadata = _metadata_of(footer_of(path), tuple(groups), tuple(columns))
+        if metadata is None:
             return None
-        found.append(FileMetaData.from_bytes(data))
+        found.append(metadata)
     return found
+
+
+@lru_cache(maxsize=KEPT_FOOTERS)
+def _metadata_of(footer: FileFooter, groups: tuple[int, ...], columns: tuple[str, ...]) -> FileMetaData | None:
+    """Return the footer of a part of a file as libcudf has parsed it, which copies it for each reading."""
+    data = footer.cut(groups, columns)
+    return None if data is None else FileMetaData.from_bytes(data)
 
 
 def _frame(request: ReadRequest, data: Mapping[str, plc.Column]) -> GpuFrame | None:
