@@ -100,6 +100,10 @@ class Topology:
         return cls(**{**data, "workers": groups, "security": security})
 
 
+MOST_CHARACTERS = 256 * 1024
+MOST_BRACKETS = 1000
+"""A cluster file with more is refused."""
+
 MOST_GPU_THREADS = 8
 """Threads of a worker that has a GPU, where nothing else is said and there are cores enough."""
 
@@ -177,14 +181,25 @@ def load_topology(source: str | os.PathLike[str] | Mapping[str, Any]) -> Topolog
     except OSError as error:
         hint = f" (a scheduler's address begins with tcp://: tcp://{source})" if _is_address(source) else ""
         raise ConfigurationError(f"cannot read cluster file {path}: {error.strerror}{hint}") from None
+    return _parse(_parsed_yaml(text, path), f"cluster file {path}", path.parent)
+
+
+def _parsed_yaml(text: str, path: Path) -> Any:
+    """Return the content of a cluster file, which anybody may have written."""
     import yaml
 
+    # The parser's time grows with the square of what is nested, and of what is open in one line.
+    if len(text) > MOST_CHARACTERS or text.count("{") + text.count("[") > MOST_BRACKETS:
+        raise ConfigurationError(
+            f"cluster file {path} is too large: {MOST_CHARACTERS} characters and {MOST_BRACKETS} brackets are read"
+        )
     try:
-        data = yaml.safe_load(text)
+        return yaml.safe_load(text)
     except yaml.YAMLError as error:
         detail = " ".join(str(error).split())
         raise ConfigurationError(f"cluster file {path} is not valid YAML: {detail}") from None
-    return _parse(data, f"cluster file {path}", path.parent)
+    except RecursionError:
+        raise ConfigurationError(f"cluster file {path} is nested too deeply") from None
 
 
 def _is_address(source: str | os.PathLike[str]) -> bool:

@@ -34,6 +34,19 @@ def test_gpus_that_the_environment_hides_are_not_found(monkeypatch: pytest.Monke
     assert find_gpus() == []
 
 
+@pytest.mark.parametrize(("text", "message"), [
+    ("{" * 900, "nested too deeply|not valid YAML"),
+    ("- " * 3000, "nested too deeply"),
+    ("workers: " + "[" * 5000, "too large"),
+    ("# " + "x" * 300_000, "too large"),
+])  # fmt: skip
+def test_hostile_files(tmp_path: Path, text: str, message: str):
+    path = tmp_path / "cluster.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigurationError, match=message):
+        load_topology(path)
+
+
 def test_sizes():
     def memory(value):
         return load_topology({"workers": [{**CPU, "memory": value}]}).workers[0].memory

@@ -24,13 +24,16 @@ MAGIC = b"PAR1"
 _TAIL_BYTES = 8
 """Length of the footer, and the magic bytes."""
 
-_BYTE_ARRAY = 6
+_BYTE_ARRAY, _FIXED_LENGTH = 6, 7
+_WIDTHS = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8}
+"""Bytes of a value of each physical type but the last two."""
+
 _CODECS = range(8)
 _VARINTS = (thrift.I32, thrift.I64)
 _REQUIRED, _OPTIONAL, _REPEATED = _REPETITIONS = range(3)
 
-Leaf = tuple[int, int, int]
-"""A column's physical type, and its greatest definition and repetition levels."""
+Leaf = tuple[int, int, int, int]
+"""A column's physical type, its greatest definition and repetition levels, and the bytes of a value; 0: any number."""
 
 
 class CheckedFooter(NamedTuple):
@@ -129,16 +132,18 @@ def _leaves(footer: bytes, place: int) -> list[Leaf]:
     found: list[Leaf] = []
     inside: list[list[int]] = []  # of each open element: children to come, definition and repetition levels
     for index in range(count):
-        physical, repetition, children = -1, _REQUIRED, 0
+        physical, length, repetition, children = -1, 0, _REQUIRED, 0
         last = 0
         while True:
             last, kind, place = thrift.field(footer, place, last)
             if kind == thrift.STOP:
                 break
-            if kind == thrift.I32 and last in (1, 3, 5):
+            if kind == thrift.I32 and last in (1, 2, 3, 5):
                 value, place = thrift.integer(footer, place)
                 if last == 1:
                     physical = value
+                elif last == 2:
+                    length = value
                 elif last == 3:
                     repetition = value
                 else:
@@ -158,7 +163,8 @@ def _leaves(footer: bytes, place: int) -> list[Leaf]:
         if children:
             inside.append([children, definition, repeated])
         else:
-            found.append((physical, definition, repeated))
+            width = length if physical == _FIXED_LENGTH else _WIDTHS.get(physical, 0)
+            found.append((physical, definition, repeated, width))
     if any(left for left, _, _ in inside):
         raise ValueError("its schema ends too early")
     return found
@@ -233,6 +239,8 @@ def _check_column(footer: bytes, place: int, leaf: Leaf, where: str) -> int:
             while footer[place] >= 128:
                 place += 1
             place += 1
+        elif last == 12 and kind == thrift.STRUCT:
+            place = _check_statistics(footer, place, leaf[3], where)
         elif last == 16 and kind == thrift.STRUCT:
             place = _check_sizes(footer, place, leaf, where)
         else:
@@ -244,9 +252,31 @@ def _check_column(footer: bytes, place: int, leaf: Leaf, where: str) -> int:
     return place
 
 
+def _check_statistics(footer: bytes, place: int, width: int, where: str) -> int:
+    """Check that bounds have as many bytes as values have."""
+    last = 0
+    while True:
+        head = footer[place]
+        place += 1
+        kind = head & 15
+        if kind == thrift.STOP:
+            return place
+        if head < 16:
+            last, place = thrift.integer(footer, place)
+        else:
+            last += head >> 4
+        if kind == thrift.BINARY:
+            length, place = thrift.varint(footer, place)
+            if width and length != width and last in (1, 2, 5, 6):
+                raise ValueError(f"{where} has a bound of {length} bytes, and values of {width}")
+            place += length
+        else:
+            place = thrift.skip(footer, place, kind)
+
+
 def _check_sizes(footer: bytes, place: int, leaf: Leaf, where: str) -> int:
     """Check size statistics: histograms have one number for each level, or none at all."""
-    physical, definition, repeated = leaf
+    physical, definition, repeated, _ = leaf
     last = 0
     while True:
         last, kind, place = thrift.field(footer, place, last)

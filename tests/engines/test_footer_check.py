@@ -155,3 +155,19 @@ def test_workers_check_what_the_planner_has_not(tmp_path, monkeypatch):
 def test_nonsense(content):
     with pytest.raises(pa.ArrowInvalid, match="damaged"):
         check(content)
+
+
+@pytest.mark.parametrize("column", ["i", "f"])
+def test_bounds_of_too_few_bytes_are_refused(tmp_path, column):
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"i": pa.array([7], pa.int64()), "f": [7.0]}).select([column]), path)
+    value = pa.array([7], pa.int64() if column == "i" else pa.float64()).buffers()[1].to_pybytes()
+    content = path.read_bytes()
+    footer = content[-8 - int.from_bytes(content[-8:-4], "little") : -8]
+    check(footer)
+    whole, short = b"\x08" + value, b"\x07" + value[:7]
+    assert footer.count(whole) == 4
+    with pytest.raises(pa.ArrowInvalid, match="a bound of 7 bytes, and values of 8"):
+        check(footer.replace(whole, short, 1))
+    with pytest.raises(pa.ArrowInvalid, match="a bound of 0 bytes, and values of 8"):
+        check(footer.replace(whole, b"\x00"))
