@@ -55,6 +55,8 @@ def normalize(data_type: pa.DataType) -> pa.DataType:
         return pa.list_(normalize(data_type.value_type))
     if pa.types.is_struct(data_type):
         return pa.struct([pa.field(field.name, normalize(field.type)) for field in data_type])
+    if pa.types.is_map(data_type):
+        return pa.map_(normalize(data_type.key_type), normalize(data_type.item_type))
     return _EQUIVALENT.get(data_type, pa.binary() if pa.types.is_fixed_size_binary(data_type) else data_type)
 
 
@@ -117,6 +119,8 @@ def same_shape(left: pa.DataType, right: pa.DataType) -> bool:
     if pa.types.is_struct(left) and pa.types.is_struct(right):
         pairs = zip(left.fields, right.fields, strict=False)
         return left.num_fields == right.num_fields and all(same_shape(a.type, b.type) for a, b in pairs)
+    if pa.types.is_map(left) and pa.types.is_map(right):
+        return same_shape(left.key_type, right.key_type) and same_shape(left.item_type, right.item_type)
     return bool(left == right)
 
 

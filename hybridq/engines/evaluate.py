@@ -22,6 +22,7 @@ from hybridq.engines import (
     intervals,
     list_building,
     list_functions,
+    map_functions,
     mathematics,
     regular_expressions,
     temporal,
@@ -60,6 +61,7 @@ KERNELS: Mapping[str, Kernel] = {
     **calendar.KERNELS,
     **list_functions.KERNELS,
     **list_building.KERNELS,
+    **map_functions.KERNELS,
     **FINAL_VALUES,
 }
 

@@ -42,7 +42,7 @@ CHOICES = frozenset({"coalesce", "greatest", "least"})
 CARRIED = ARITHMETIC | {"negate", "abs"}
 NULL_TESTS = frozenset({"is_null", "is_not_null"})
 ROUNDED = frozenset({"round", "ceil", "floor", "trunc"})
-OF_LISTS = frozenset(each.name for each in GROUPS["Lists and structs"])
+OF_LISTS = frozenset(each.name for each in GROUPS["Lists, structs and maps"])
 VALUE_FIRST = frozenset({"lag", "lead", "first_value", "last_value", "nth_value"})
 
 LEAST_DIGITS = {pa.float64(): 15, pa.float32(): 7}

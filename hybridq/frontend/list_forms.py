@@ -11,7 +11,7 @@ from hybridq.frontend.coercion import cast_to
 from hybridq.plan.expressions import Call, Expression, Literal
 from hybridq.plan.functions import BY_SUBSTRAIT_NAME, GROUPS, result_type
 
-_NAMES = frozenset(function.name for function in GROUPS["Lists and structs"])
+_NAMES = frozenset(function.name for function in GROUPS["Lists, structs and maps"])
 
 _FORMS = frozenset(
     {"array_append", "array_prepend", "array_pop_back", "array_pop_front", "array_any_value", "empty", "array_sort"}

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from hybridq.errors import HybridqError, Unsupported
+from hybridq.frontend import row_subqueries, row_text
 from hybridq.frontend.double_values import compute_as_floating, own_decimals
-from hybridq.frontend.row_text import REFUSED, with_rows_called
 from hybridq.frontend.sql_aggregates import check_aggregates
 from hybridq.frontend.sql_casts import with_casts_told_apart, with_microseconds, without_marks
 from hybridq.frontend.sql_chains import with_short_chains
@@ -57,6 +57,12 @@ _SETTINGS = {
 _NOTHING = "EmptyRelation: rows=0"
 _MAKE_NOTHING = ("eliminate_limit", "eliminate_filter", "eliminate_join", "propagate_empty_relation")
 """DataFusion's rules that put an empty table in the place of what has no rows."""
+
+_OTHER_FORMS = (
+    (row_text.REFUSED, row_text.with_rows_called),
+    (row_subqueries.REFUSED, row_subqueries.with_rows_looked_up),
+)
+"""What DataFusion says of a text that it cannot plan, and what makes another of it that it perhaps can."""
 
 _DOUBLE_NAME = re.compile(r"duplicate unqualified field name|unique expression names")
 
@@ -258,9 +264,12 @@ def _planned(
     try:
         return context.sql_with_options(text, options), text
     except Exception as error:
-        if REFUSED not in str(error) or (called := with_rows_called(text)) == text:
+        for refused, other_form in _OTHER_FORMS:
+            if refused in str(error) and (changed := other_form(text)) != text:
+                break
+        else:
             raise
-    return context.sql_with_options(called, options), called
+    return _planned(context, changed, options)
 
 
 def _with_tags(
@@ -362,8 +371,6 @@ def _planned_type(data_type: pa.DataType) -> pa.DataType:
 
     Columns of types that queries cannot use keep their place as bytes; using one is an error that names it.
     """
-    if pa.types.is_map(data_type) and is_supported(data_type.key_type) and is_supported(data_type.item_type):
-        return data_type  # so that ``m['key']`` is planned, and refused for its column
     return data_type if is_supported(data_type) and not _wide(data_type) else pa.binary()
 
 

@@ -275,9 +275,13 @@ def _plan_type(match: re.Match[str], text: str, tables: Mapping[str, Schema]) ->
     return Unsupported(f"{_PLAN_TYPES.get(match['name'], match['name'])}: not supported yet")
 
 
+def _outer_reference(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:
+    return Unsupported("a subquery that refers to the query around it in this way is not supported: write a join")
+
+
 def _conversion(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:
     if match["name"] == "OuterReferenceColumn":
-        return Unsupported("a subquery that refers to the query around it in this way is not supported: write a join")
+        return _outer_reference(match, text, tables)
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", match["name"]).upper()
     return Unsupported(f"{words}: not supported yet")
 
@@ -314,6 +318,13 @@ def _not_grouped(match: re.Match[str], text: str, tables: Mapping[str, Schema]) 
 
 def _long_row(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:
     return Unsupported("a row of values with such an expression is not supported: name the expression in a subquery")
+
+
+def _wide_subquery(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:
+    return Unsupported(
+        "a subquery of several columns is supported after IN, for a row of values in WHERE with nothing but AND and OR "
+        "around it: write EXISTS with a condition for each column"
+    )
 
 
 def _interval_product(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:
@@ -356,6 +367,8 @@ _CONVERSIONS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], str, Mapping
     (re.compile(r"Unsupported plan type: (?P<name>\w+)"), _plan_type),
     (re.compile(r"Cannot convert (?P<name>\w+)"), _conversion),
     (re.compile(r"literals are supported in tuples"), _long_row),
+    (re.compile(r"FieldNotFound.*__correlated_sq_", re.DOTALL), _outer_reference),
+    (re.compile(r"The subquery should only return one column"), _wide_subquery),
     (re.compile(r"temporal operation (?:\w+ [*/] Interval|Interval\(\w+\) [*/])"), _interval_product),
     (re.compile(r"Cast error: (?P<rest>.*)", re.DOTALL), _cast),
     (re.compile(r"Divide by zero", re.IGNORECASE), _zero),

@@ -23,7 +23,7 @@ FUNCTIONS: Mapping[str, str] = MappingProxyType(
         "strftime": "to_char(x, '%Y-%m-%d')", "strptime": "CAST(x AS TIMESTAMP)", "getdate": "now()",
         "time_bucket": "date_bin(INTERVAL '15 minutes', x)",
         "if": "CASE WHEN a THEN b ELSE c END", "iif": "CASE WHEN a THEN b ELSE c END",
-        "isnull": "coalesce(a, b)", "zeroifnull": "coalesce(x, 0)",
+        "isnull": "x IS NULL, or coalesce(a, b)", "zeroifnull": "coalesce(x, 0)",
         "mod": "a % b", "div": "a / b, of integers", "len": "length(x)", "strlen": "octet_length(x)",
         "ucase": "upper(x)", "lcase": "lower(x)", "mid": "substring(x, 1, 2)", "charindex": "strpos(x, part)",
         "locate": "strpos(x, part)", "prefix": "starts_with(x, part)", "suffix": "ends_with(x, part)",
@@ -58,6 +58,10 @@ CLAUSES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"//", "// is not supported: / of integers gives an integer"),
         (r"\*\*", "** is not supported: write power(a, b)"),
         (r"\busing\s*\(", "FULL JOIN with USING is not supported: write ON a.x = b.x, and coalesce(a.x, b.x) for x"),
+        (
+            r"\bexclude\s+(current|group|ties|no)\b",
+            "EXCLUDE in a window frame is not supported: two windows, or CASE, may give the same",
+        ),
         (r"\basof\b", "ASOF joins are not supported: try a join on >= and row_number()"),
         (r"\bmatch_recognize\b", "MATCH_RECOGNIZE is not supported"),
     )

@@ -174,6 +174,8 @@ class ExpressionTranslator:
         if substrait_name == "concat_skipping_null":
             arguments = [_empty_if_null(argument) for argument in arguments]
             substrait_name = "concat"
+        if substrait_name == "coalesce" and len(arguments) == 1:
+            return arguments[0]
         name = BY_SUBSTRAIT_NAME.get(substrait_name)
         if substrait_name in ROWS:
             raise Unsupported("a row of values is supported on both sides of =, <> and IN: compare single values")

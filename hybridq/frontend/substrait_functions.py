@@ -93,6 +93,8 @@ def special_form(name: str, arguments: Sequence[Expression]) -> Expression | Non
         return _of_times(name, *arguments)
     if name == "get_field" and len(arguments) > 1:
         return reduce(_field, arguments[1:], arguments[0])
+    if name == "cardinality" and len(arguments) == 1 and pa.types.is_map(arguments[0].type):
+        return call_of("map_length", arguments)
     if name in _OF_EACH_ROW:
         raise Unsupported(f"{name}() gives another value for every row and run, which is not supported")
     if name == "overlay" and len(arguments) in (3, 4):
@@ -105,7 +107,9 @@ def special_form(name: str, arguments: Sequence[Expression]) -> Expression | Non
 
 
 def _field(value: Expression, name: Expression) -> Expression:
-    """Return a field of a struct."""
+    """Return a field of a struct, or what a map has for a key."""
+    if pa.types.is_map(value.type):
+        return call_of("map_element", [value, cast_to(name, value.type.key_type)])
     known = [field.name for field in value.type] if pa.types.is_struct(value.type) else []
     if not isinstance(name, Literal) or name.value not in known:
         raise Unsupported(f"a field {name} of {value}, which is of type {value.type}, is not supported")

@@ -18,7 +18,7 @@ from hybridq.plan.expressions import Cast, Column, Expression, NamedExpression, 
 from hybridq.plan.naming import unique_name
 from hybridq.plan.nodes import Filter, Node, Project, Scan, ScanColumn, Values
 from hybridq.plan.rules.constant_folding import value_of
-from hybridq.types import Schema, is_decimal, is_floating, is_integer, is_interval, is_string, same_shape
+from hybridq.types import Schema, is_decimal, is_floating, is_integer, is_interval, is_nested, is_string, same_shape
 
 Read = tuple[Node, tuple[Column, ...]]
 
@@ -38,12 +38,18 @@ def is_supported(data_type: pa.DataType) -> bool:
         or is_interval(data_type)
         or (pa.types.is_list(data_type) and is_supported(data_type.value_type))
         or (pa.types.is_struct(data_type) and _has_plain_fields(data_type))
+        or (pa.types.is_map(data_type) and _has_plain_keys(data_type) and is_supported(data_type.item_type))
     )
 
 
 def _has_plain_fields(data_type: pa.DataType) -> bool:
     names = [field.name for field in data_type]
     return len(set(names)) == len(names) > 0 and all(is_supported(field.type) for field in data_type)
+
+
+def _has_plain_keys(data_type: pa.DataType) -> bool:
+    keys = data_type.key_type
+    return is_supported(keys) and not is_nested(keys) and not is_interval(keys)
 
 
 def nearest(name: str, names: Sequence[str]) -> str:

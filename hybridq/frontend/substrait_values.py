@@ -28,7 +28,7 @@ _SIMPLE = {
 }  # fmt: skip
 _UNSIGNED = {"i8": pa.uint8(), "i16": pa.uint16(), "i32": pa.uint32(), "i64": pa.uint64()}
 _PLAIN_NAMES = {
-    "map": "map", "precision_time": "time of day", "uuid": "UUID", "user_defined": "user-defined",
+    "precision_time": "time of day", "uuid": "UUID", "user_defined": "user-defined",
 }  # fmt: skip
 _UNITS = {0: "s", 3: "ms", 6: "us", 9: "ns"}
 _EPOCH = date(1970, 1, 1)
@@ -41,7 +41,7 @@ def arrow_type(message: Any) -> pa.DataType:
     Raises
     ------
     Unsupported
-        For types that hybridq does not compute with (maps, times of day and so on).
+        For types that hybridq does not compute with (times of day and so on).
     PlanFormatError
         If the type is missing or impossible.
     """
@@ -72,6 +72,8 @@ def arrow_type(message: Any) -> pa.DataType:
     if kind == "struct":
         # Names of fields are not part of Substrait's types; types of columns, which have them, take the place of these.
         return pa.struct([pa.field(str(place), arrow_type(item)) for place, item in enumerate(body.types)])
+    if kind == "map":
+        return pa.map_(arrow_type(body.key), arrow_type(body.value))
     raise Unsupported(f"values of type {_PLAIN_NAMES.get(kind, kind)} are not supported")
 
 
@@ -115,6 +117,8 @@ def names_below(data_type: pa.DataType) -> int:
         return names_below(data_type.value_type)
     if pa.types.is_struct(data_type):
         return sum(1 + names_below(field.type) for field in data_type)
+    if pa.types.is_map(data_type):
+        return names_below(data_type.key_type) + names_below(data_type.item_type)
     return 0
 
 

@@ -223,6 +223,10 @@ _LISTS = (
     Function("array_resize", ("array_resize",), 2, 3, list_rules.resized, gpu=False, always_raises=True),
     Function("flatten", ("flatten",), 1, 1, list_rules.flattened, gpu=False, note="a list of lists"),
     Function("get_field", (), 1, 1, list_rules.field, gpu=False, note="of a struct: `s['field']`, `s.field`"),
+    Function("map_element", (), 2, 2, list_rules.map_element, gpu=False, note="`m['key']`; NULL: there is no such key"),
+    Function("map_keys", ("map_keys",), 1, 1, list_rules.map_keys, gpu=False),
+    Function("map_values", ("map_values",), 1, 1, list_rules.map_values, gpu=False),
+    Function("map_length", (), 1, 1, list_rules.map_length, gpu=False, note="`cardinality(m)`"),
 )  # fmt: skip
 _MATHEMATICS = (
     Function("round", ("round",), 1, 2, rules.rounded, gpu=False, note="half away from zero"),
@@ -258,7 +262,7 @@ GROUPS: Mapping[str, tuple[Function, ...]] = MappingProxyType(
         "Comparison, logic and choice": _LOGIC,
         "Strings": _STRINGS,
         "Dates and times": _TIMES,
-        "Lists and structs": _LISTS,
+        "Lists, structs and maps": _LISTS,
         "Mathematics": _MATHEMATICS,
     }
 )

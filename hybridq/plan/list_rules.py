@@ -132,3 +132,24 @@ def parts(types: Types) -> pa.DataType | None:
 def field(types: Types) -> pa.DataType | None:
     """A struct; which of its fields' types the result has, the name tells."""
     return pa.null() if pa.types.is_struct(types[0]) else None
+
+
+def map_element(types: Types) -> pa.DataType | None:
+    """A map and a key; the result is one of its values."""
+    values, key = types
+    return values.item_type if pa.types.is_map(values) and values.key_type == key else None
+
+
+def map_keys(types: Types) -> pa.DataType | None:
+    """A map; the result is a list."""
+    return pa.list_(types[0].key_type) if pa.types.is_map(types[0]) else None
+
+
+def map_values(types: Types) -> pa.DataType | None:
+    """A map; the result is a list."""
+    return pa.list_(types[0].item_type) if pa.types.is_map(types[0]) else None
+
+
+def map_length(types: Types) -> pa.DataType | None:
+    """A map; the result is an unsigned integer."""
+    return pa.uint64() if pa.types.is_map(types[0]) else None

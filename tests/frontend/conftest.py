@@ -103,7 +103,7 @@ TYPES = {
     "tz": pa.timestamp("ns", "Europe/Zurich"),
     "b": pa.bool_(),
     "x": pa.binary(),
-    "lists": pa.list_(pa.map_(pa.string(), pa.int64())),
+    "lists": pa.list_(pa.map_(pa.string(), pa.time64("us"))),
 }
 
 

@@ -159,6 +159,13 @@ def test_an_ambiguous_column_names_both_tables(tables):
         ),
         ("select i8 from types where (i8, i16) < (1, 2)", "a row of values"),
         ("select i8 from types where ((-i8), i16) < (1, 2)", "a row of values"),
+        ("select (i8, i16) in (select i32, i64 from types) from types", "several columns"),
+        ("select i8 from types where not (i8, i16) in (select i32, i64 from types)", "several columns"),
+        (
+            "select i8 from types a where (i8, i16) in (select 1, 2 from types b where b.i32 = a.i32)",
+            "refers to the query",
+        ),
+        ("select sum(i8) over (order by i16 rows 2 preceding exclude ties) from types", "EXCLUDE in a window frame"),
         ("select d + 3 * interval '1 day' from types", "INTERVAL times a number"),
         ("select interval '1 day' + interval '2 days'", "one interval after the other"),
         ("select 1 from region a full join region b using (r_name)", "FULL JOIN with USING"),

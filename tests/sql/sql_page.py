@@ -77,7 +77,7 @@ SECTIONS: dict[str, tuple[tuple[str, str], ...]] = {
         ("scalar", "select a from t where a > (select avg(c) from u)"),
         ("scalar, correlated", "select a, (select max(c) from u where u.a = t.a) as x from t"),
         ("comparison with ANY or ALL", "select a from t where a > all (select c from u)"),
-        ("rows of several values in IN", "select a from t where (a, b) in (select a, c from u)"),
+        ("rows of several values in IN", "select a from t where (a, b) not in (select a, c from u)"),
     ),
     "Set operations": (
         ("UNION, UNION ALL", "select a from t union select a from u"),
@@ -138,6 +138,8 @@ DIFFERENCES = (
     ),
     ("A quotient of decimals is a decimal, rounded half away from zero.", "select d / 3 as x from t where a = 1"),
     ("So is the average of decimals (four more digits).", "select avg(d) as x from t"),
+    ("A date plus days or months is a date.", "select day + interval '1' month as x from t where a = 1"),
+    ("SIMILAR TO has the wildcards of LIKE, as the standard says.", "select s similar to 'a%' as x from t where a = 1"),
     (
         "The sum of 64-bit integers is a 64-bit integer, and an error where it does not fit.",
         "select sum(x) as y from (values (9223372036854775807), (1)) as v(x)",

@@ -33,6 +33,14 @@ QUERIES = [
     "select a, a in (select c from r) as x, a not in (select e from s) as y from l",
     "select a, case when a in (select c from r) then 'yes' else 'no' end as w from l",
     "select k, count(*) as n from l where s1 not in (select s2 from r) group by k",
+    # rows of values
+    "select a, b from l where (a, b) in (select c, d from r)",
+    "select a, b from l where (a, b) not in (select c, d from r)",
+    "select a, b from l where (a, b) not in (select c, d from r where c is not null) or k = 3",
+    "select a, b from l where (a, b) not in (select g, g + 1 from nothing)",
+    "select a, b from l where ((a + 1, b) in (select c, d from r where m > 2) and k > 2) or a in (select e from s)",
+    "select a, b from l where (a, b) in (select c, max(d) from r where (c, d) not in (select e, 3 from s) group by c)",
+    "select a from l where (a, s1) in (values (1, 'a'), (2, ''))",
     # EXISTS
     "select a, b from l where exists (select c from r)",
     "select a, b from l where exists (select c from r where m > 99)",

@@ -205,7 +205,7 @@ def test_lists_are_read_and_passed_through(session, duck, table, tmp_path):
 @pytest.mark.parametrize(
     ("data_type", "values"),
     [(pa.struct([("a", pa.time64("us"))]), [{"a": dt.time(1)}, None]),
-     (pa.map_(pa.string(), pa.int64()), [[("k", 1)], None]),
+     (pa.map_(pa.string(), pa.time64("us")), [[("k", dt.time(1))], None]),
      (pa.time64("us"), [dt.time(1, 2), None])],
 )  # fmt: skip
 def test_types_that_queries_cannot_use_are_named(session, data_type, values):
