@@ -17,6 +17,7 @@ MAY_BE_ZERO = frozenset(
     {
         "calibrate",
         "kept_plans",
+        "one_chunk_rows",
         "chunk_units",
         "broadcast_limit_bytes",
         "gather_limit_bytes",
@@ -46,6 +47,8 @@ class Config:
         Rows that a CPU chunk aims at (build-side rows of aligned joins included).
     gpu_chunk_rows : int
         Rows that a GPU chunk aims at before the cost ratio is known.
+    one_chunk_rows : int
+        Rows of tables up to which joins between them are made in one task, where that may be one chunk; 0: never.
     chunk_units : int
         Units in every chunk, whatever the device; 0: by rows.
     window : int
@@ -87,6 +90,7 @@ class Config:
 
     cpu_chunk_rows: int = 2_000_000
     gpu_chunk_rows: int = 48_000_000
+    one_chunk_rows: int = 256 * 1024
     chunk_units: int = 0
     window: int = 2
     read_ahead: int = 10

@@ -182,7 +182,7 @@ def test_explain_shows_stages_and_reasons(call, one_worker, tpch_folder):
     options = ("--data", tpch_folder, "--cluster", one_worker.address)
     code, text, _ = call("explain", "tpch/q03", *options, "--mode", "cpu")
     assert code == 0
-    for part in ("mode cpu", "EXEC_CPU (cpu)", "lineitem", "join", "broadcast", "estimated"):
+    for part in ("mode cpu", "EXEC_CPU (cpu)", "lineitem", "join", "inlined", "estimated"):
         assert part in text
     assert "actual" not in text
     code, text, _ = call("explain", "tpch/q03", *options, "--mode", "gpu", "--analyze")

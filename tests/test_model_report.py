@@ -14,7 +14,7 @@ from hybridq.testing.in_process import connect_in_process
 
 @pytest.fixture(scope="module")
 def session(tpch_folder):
-    with connect_in_process() as found:
+    with connect_in_process(one_chunk_rows=0) as found:
         found.register_folder(tpch_folder)
         yield found
 

@@ -96,6 +96,7 @@ class Driver(Delivering):
         checked = time.monotonic()
         while self._runs[self._last].status != "done":
             self._advance()
+            self._prepare_ahead()
             try:
                 self._handle(self._next_message())
                 while True:
@@ -201,6 +202,13 @@ class Driver(Delivering):
                 else:
                     self._merge(run, last=True)
         self._read_ahead()
+
+    def _prepare_ahead(self) -> None:
+        """Prepare stages that wait for others, as long as there is nothing else to do."""
+        for run in self._runs.values():
+            if not self._executor.messages.empty():
+                return
+            run.prepare_ahead(self._catalog, self._config)
 
     def _read_ahead(self) -> None:
         """Let GPUs read, when nothing is left to do for them, what stages will need that wait for others.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 import uuid
@@ -28,6 +29,10 @@ RESTART_SECONDS = 40.0
 SILENCE_SECONDS = 3.0
 """Seconds of silence that mean nothing, however impatient the settings: workers report every half second or two."""
 
+FRESH_SECONDS = 0.1
+"""Seconds for which the scheduler's answer is still good where the moment does not matter: a query that has just been
+placed need not ask again as it begins."""
+
 Workers = Mapping[str, Mapping[str, Any]]
 
 
@@ -52,6 +57,7 @@ class Roster:
         self._given_up: set[str] = set()
         self._reasons: dict[str, str] = {}
         self._connecting_since: float | None = None
+        self._told: tuple[Workers, float] = {}, -math.inf
 
     def refresh(self, wait: bool = True) -> list[Device]:
         """Ask the scheduler which workers there are; examine those not seen before.
@@ -75,7 +81,11 @@ class Roster:
             The scheduler does not answer.
         """
         self._check_connection()
-        workers = workers_of(self._client, self._patience)
+        told, when = self._told
+        if wait or time.monotonic() - when > FRESH_SECONDS:
+            told = workers_of(self._client, self._patience)
+            self._told = told, time.monotonic()
+        workers = told
         self._give_up_silent(workers)
         with self._lock:
             new = [each for each in workers if each not in self._known and each not in self._asked]

@@ -11,6 +11,7 @@ import pickle
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -31,6 +32,7 @@ from hybridq.physical.branches import BranchedSource, SingleSource, Splits, chun
 from hybridq.physical.chunks import Chunk, MemoryUnits, PieceUnits, RangeUnits
 from hybridq.physical.partitions import SplitChunk, in_range
 from hybridq.physical.pipeline import AggregateMerge, AlignedBuild, SortedRunSink, SortMerge, Stage, TableSource
+from hybridq.physical.same import Same
 from hybridq.physical.split_aggregates import MERGED_TOGETHER
 from hybridq.physical.units import ChunkSource
 from hybridq.placement.cost import PullPolicy
@@ -145,9 +147,15 @@ class StageRun:
         self.bytes_per_row = self.source.bytes_per_row
         self.breadth = self.source.breadth
         self.policy.narrow(self.breadth)
-        # A constant table travels in its chunk, not in every task.
-        more = tuple(replace(branch, values=None) for branch in self.stage.more)
-        self.blob = pickle.dumps(replace(self.stage, values=None, more=more))
+        self.blob = _pickled(self.stage)
+
+    def prepare_ahead(self, catalog: Catalog, config: Config) -> bool:
+        """Do what can be done before the stages that this one depends on; tell whether there was anything to do."""
+        stage = self.stage
+        if self.status != "waiting" or self.source is not None or stage.subqueries or stage.split_inputs:
+            return False
+        self._prepare(catalog, config, {})
+        return True
 
     # --- reading ahead ---------------------------------------------------------------------------------------------
 
@@ -482,6 +490,19 @@ class StageRun:
         orders += [item.chunk.order for item in self.waiting]
         orders += [merging.parts[0].order for merging in self.merging.values() if merging.parts]
         return sorted(orders)
+
+
+def _pickled(stage: Stage) -> bytes:
+    """Return a stage as tasks have it: a constant table travels in its chunk, not in every task."""
+    if all(branch.values is None for branch in stage.branches):
+        return _pickled_before(Same(stage))
+    more = tuple(replace(branch, values=None) for branch in stage.more)
+    return pickle.dumps(replace(stage, values=None, more=more))
+
+
+@lru_cache(maxsize=256)
+def _pickled_before(stage: Same[Stage]) -> bytes:
+    return pickle.dumps(stage.part)
 
 
 def _without_table(piece: Any) -> Any:

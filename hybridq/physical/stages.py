@@ -64,7 +64,7 @@ from hybridq.types import Field, Schema, is_splittable
 ALIGNED_OVERHEAD_LIMIT = 2.0
 """An aligned join may read its build side at most this many times over."""
 
-INLINED_ROWS, INLINING_ROWS = 1024, 256 * 1024
+INLINED_ROWS, INLINING_ROWS = 1024, 2 * 2**20
 """Rows of a table that is read by each chunk which joins it, and of the table that is cut into those chunks: a stage of
 its own, whose output goes to the workers, would take longer."""
 
@@ -434,9 +434,17 @@ class _Planner(Closing):
         """Tell whether a table is so small, and so few chunks need it, that each of them reads it for itself."""
         if not isinstance(build, OpenPipeline) or not all(pending.inlined for pending in build.builds):
             return False
-        limits = ((build, INLINED_ROWS), (probe, INLINING_ROWS))
-        tables = all(fragments.reads_table(part) and self._input_rows(part) <= most for part, most in limits)
-        return tables and not any(isinstance(part.source, ValuesSource) for part in (build, probe))
+        if not all(fragments.reads_table(part) for part in (build, probe)):
+            return False
+        if any(isinstance(part.source, ValuesSource) for part in (build, probe)):
+            return False
+        rows, probing = self._input_rows(build), self._input_rows(probe)
+        # In one chunk each table is read once, in less time than messages between several stages would take.
+        config = self._config
+        one_chunk = min(config.one_chunk_rows, config.cpu_chunk_rows, config.gpu_chunk_rows)
+        if config.chunk_units:
+            one_chunk = 0
+        return (rows <= INLINED_ROWS and probing <= INLINING_ROWS) or rows + probing <= one_chunk
 
     def _aligned_columns(
         self, probe: OpenPipeline, build: Fragment, key: Expression, name: str

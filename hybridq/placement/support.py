@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 from hybridq.engines.support import (
@@ -25,6 +26,7 @@ from hybridq.physical.pipeline import (
     Stage,
     StageSource,
 )
+from hybridq.physical.same import Same
 from hybridq.plan.expressions import AggregateCall, Expression, SortKey
 from hybridq.plan.nodes import ScanColumn
 from hybridq.plan.parts import field_names
@@ -46,7 +48,15 @@ def unsupported(stage: Stage, kind: Kind) -> str | None:
     str or None
         The reason, naming the function, type or operator; ``None``: it can.
     """
-    return _lacking((stage.pipeline, stage.builds, stage.more), kind)
+    if any(branch.values is not None for branch in stage.branches):  # which are not to be kept
+        return _lacking((stage.pipeline, stage.builds, stage.more), kind)
+    return _of_stage(Same(stage), kind)
+
+
+@lru_cache(maxsize=512)
+def _of_stage(stage: Same[Stage], kind: Kind) -> str | None:
+    """Tell the same of a stage that is asked about when it is planned, and whenever it is run."""
+    return _lacking((stage.part.pipeline, stage.part.builds, stage.part.more), kind)
 
 
 def check_supported(stages: Sequence[Stage]) -> None:

@@ -41,8 +41,21 @@ def test_tables_within_tables_are_inlined(catalog: Catalog) -> None:
 
 def test_a_large_table_is_not_read_again(catalog: Catalog) -> None:
     sql = "select count(*) from lineitem, orders where l_orderkey = o_orderkey and l_quantity > o_totalprice / 10000"
-    first, _ = plan_stages(optimize(plan_sql(sql, catalog.schemas()), catalog.table), catalog, Config()).stages
+    plan = optimize(plan_sql(sql, catalog.schemas()), catalog.table)
+    first, _ = plan_stages(plan, catalog, Config(one_chunk_rows=0)).stages
     assert first.title == "scan orders, collect"
+
+
+def test_tables_of_one_chunk_are_joined_in_one_task(catalog: Catalog) -> None:
+    sql = """
+        select c_mktsegment, count(*) from customer, orders, lineitem, supplier, nation
+        where c_custkey = o_custkey and l_orderkey = o_orderkey and l_suppkey = s_suppkey and s_nationkey = n_nationkey
+        group by 1
+    """
+    plan = optimize(plan_sql(sql, catalog.schemas()), catalog.table)
+    assert len(plan_stages(plan, catalog, Config()).stages) == 1
+    for several in ({"chunk_units": 1}, {"cpu_chunk_rows": 10_000}, {"gpu_chunk_rows": 10_000}, {"one_chunk_rows": 0}):
+        assert len(plan_stages(plan, catalog, Config(**several)).stages) > 1
 
 
 @pytest.mark.parametrize("mode", ["cpu", "gpu", "cop"])
@@ -61,6 +74,6 @@ def test_the_answers(tpch_folder: Path, mode: str) -> None:
 def answer(session: Session, sql: str, mode: str, broadcast: bool) -> list[tuple[object, ...]]:
     with pytest.MonkeyPatch.context() as patch:
         if broadcast:
-            patch.setattr("hybridq.physical.stages.INLINED_ROWS", 0)
+            patch.setattr("hybridq.physical.stages.INLINED_ROWS", 0)  # with ``chunk_units`` nothing else is inlined
         columns = session.sql(sql).collect(mode=mode).to_arrow().to_pydict().values()
     return list(zip(*columns, strict=True))

@@ -38,7 +38,7 @@ def catalog(tpch_folder: Path) -> Catalog:
 
 def stages(sql: str, catalog: Catalog, **options: int) -> PhysicalPlan:
     plan = optimize(plan_sql(sql, catalog.schemas()), catalog.table)
-    return plan_stages(plan, catalog, Config(**options))
+    return plan_stages(plan, catalog, Config(**{"one_chunk_rows": 0, **options}))
 
 
 def test_q1_is_one_stage_that_reads_seven_columns(catalog: Catalog) -> None:
@@ -105,10 +105,11 @@ def test_sides_that_are_too_large_and_not_clustered_are_split(shuffled: Catalog)
 def test_a_build_side_that_turned_out_too_large_is_split_in_another_plan(shuffled: Catalog) -> None:
     sql = "select count(*) from a, b where a.k = b.k"
     plan = optimize(plan_sql(sql, shuffled.schemas()), shuffled.table)
-    (_, probe) = plan_stages(plan, shuffled, Config()).stages
+    config = Config(one_chunk_rows=0)
+    (_, probe) = plan_stages(plan, shuffled, config).stages
     (build,) = probe.builds
     assert isinstance(build, BroadcastBuild)
-    *_, join = plan_stages(plan, shuffled, Config(), frozenset({build.id})).stages
+    *_, join = plan_stages(plan, shuffled, config, frozenset({build.id})).stages
     assert isinstance(join.builds[0], PartitionedBuild)
     assert join.builds[0].id == build.id
 

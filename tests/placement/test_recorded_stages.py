@@ -16,7 +16,7 @@ from hybridq.planning import logical_plan, physical_plan
 from hybridq.shipped import find_plan
 
 RECORDED = Path(__file__).parents[2] / "bench" / "results" / "placement-simulated.jsonl"
-CONFIG = Config(gpu_chunk_rows=1_500_000)
+CONFIG = Config(gpu_chunk_rows=1_500_000, one_chunk_rows=0)
 RUN_AS = {mode: name for name, mode in FORCED.items()}
 
 
@@ -33,7 +33,10 @@ def recorded():
 
 
 @pytest.mark.parametrize(("scale_factor", "speed"), recorded())
-def test_with_right_expectations_the_choice_is_close_to_the_best_forced_mode(tpch_folder, scale_factor, speed):
+def test_with_right_expectations_the_choice_is_close_to_the_best_forced_mode(
+    tpch_folder, scale_factor, speed, monkeypatch
+):
+    monkeypatch.setattr("hybridq.physical.stages.INLINING_ROWS", 256 * 1024)  # as it was recorded
     catalog = EnlargedCatalog(tpch_folder, round(scale_factor / 0.01))
     compared, far = 0, []
     for name, seconds in recorded()[scale_factor, speed].items():

@@ -43,7 +43,7 @@ def predicted(cpu, gpu, cop=None):
 @pytest.fixture(scope="module")
 def q14(tpch_folder):
     """Q14's two stages with the sizes of scale factor 30: 6 million rows of part, with their text."""
-    with connect_in_process() as session:
+    with connect_in_process(one_chunk_rows=0) as session:
         session.register_folder(tpch_folder)
         stages = session.sql(find_plan("tpch/q14").read_text())._physical.stages
     sizes = ((6 * MILLION, 210 * MILLION), (180 * MILLION, 100))

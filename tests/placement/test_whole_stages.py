@@ -68,7 +68,7 @@ def test_whole_stages_are_forgotten_when_their_device_has_changed():
 
 
 def test_what_a_whole_stage_took_is_learned_without_fetching_its_inputs(tpch_folder):
-    with connect_in_process(broadcast_bytes=2**30) as session:
+    with connect_in_process(broadcast_bytes=2**30, one_chunk_rows=0) as session:
         session.register_folder(tpch_folder)
         query = session.sql("select count(*) from lineitem, orders where o_custkey < 9 and l_partkey = o_orderkey")
         build, join = query._physical.stages
@@ -101,7 +101,7 @@ def test_a_stage_that_ran_partly_elsewhere_is_none_of_its_mode():
 
 
 def test_runs_teach_what_whole_stages_take(tpch_folder):
-    with connect_in_process() as session:
+    with connect_in_process(one_chunk_rows=0) as session:
         session.register_folder(tpch_folder)
         session._placer = Placer(session.devices(), None)
         query = session.sql(find_plan("tpch/q03").read_text())
