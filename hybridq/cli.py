@@ -399,15 +399,21 @@ def _connect(cluster: str | None, data: Path, source: str | bytes, follow_links:
     from hybridq.pandas_later import leave_pandas_for_later
 
     leave_pandas_for_later()  # DataFusion's import would have it imported
+    from hybridq import deploy
     from hybridq.catalog import Catalog
     from hybridq.planning import check_query
     from hybridq.session import connect
 
-    # What is wrong with the data or the query is said before a cluster starts; footers are read once.
-    catalog = Catalog()
-    catalog.register_folder(data, follow_links)
-    check_query(source, catalog)
-    session = connect(cluster)
+    if cluster is None:
+        deploy.prepare()
+    try:
+        # What is wrong with the data or the query is said before a cluster starts; footers are read once.
+        catalog = Catalog()
+        catalog.register_folder(data, follow_links)
+        check_query(source, catalog)
+        session = connect(cluster)
+    finally:
+        deploy.give_up_prepared()
     try:
         session.register_folder(data, follow_links)
     except BaseException:

@@ -23,6 +23,7 @@ import tempfile
 import threading
 import time
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
@@ -85,6 +86,19 @@ class LocalCluster:
     def pid(self) -> int:
         """Return the process id of the cluster's main process."""
         return self._process.pid
+
+    def ask(self, request: Mapping[str, Any]) -> None:
+        """Tell the process what to start."""
+        if self._process.stdin is None:
+            raise RuntimeError("the cluster process has no pipe for its description")
+        with contextlib.suppress(BrokenPipeError):  # it died at once: wait_until_ready says why
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._process.stdin.flush()
+
+    def abandon(self) -> None:
+        """End the process, which was not asked to start anything."""
+        self._process.kill()
+        self.close()
 
     def wait_until_ready(self, timeout: float = START_TIMEOUT) -> None:
         """Wait until every worker has joined.
@@ -158,6 +172,30 @@ def start(topology: Topology, stall_timeout: float) -> LocalCluster:
     """
     groups = [concrete for group in topology.workers if (concrete := _with_processes(group)) is not None]
     request = {"topology": replace(topology, workers=tuple(groups)).to_dict(), "stall_timeout": stall_timeout}
+    cluster = _PREPARED.pop() if _PREPARED else _launched()
+    cluster.ask(request)
+    return cluster
+
+
+_PREPARED: list[LocalCluster] = []
+"""Processes that wait to be told what to start."""
+
+
+def prepare() -> None:
+    """Begin to import what the next cluster needs, in its process, where ``start`` is likely to follow.
+
+    Nothing is started yet. ``give_up_prepared`` ends that process.
+    """
+    _PREPARED.append(_launched())
+
+
+def give_up_prepared() -> None:
+    """End processes that no cluster was asked of."""
+    while _PREPARED:
+        _PREPARED.pop().abandon()
+
+
+def _launched() -> LocalCluster:
     log = tempfile.TemporaryFile(prefix="hybridq-cluster-")  # noqa: SIM115 -- lives as long as the cluster
     process = subprocess.Popen(
         # -P: a file in the current folder must not shadow a module of the standard library.
@@ -168,15 +206,7 @@ def start(topology: Topology, stall_timeout: float) -> LocalCluster:
         env=_environment(),
         start_new_session=True,  # Ctrl-C at the terminal is for the client, which then cancels its query
     )
-    cluster = LocalCluster(process, log)
-    try:
-        if process.stdin is None:
-            raise RuntimeError("the cluster process has no pipe for its description")
-        process.stdin.write(json.dumps(request).encode() + b"\n")
-        process.stdin.flush()
-    except BrokenPipeError:
-        pass  # it died at once: wait_until_ready says why
-    return cluster
+    return LocalCluster(process, log)
 
 
 def _with_processes(group: WorkerGroup) -> WorkerGroup | None:
@@ -216,7 +246,12 @@ def main() -> None:
     parent = os.getppid()
     answer_pipe = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever prints goes to the log
-    request = json.loads(sys.stdin.buffer.readline())
+    import distributed  # noqa: F401 -- while the request is still being made
+
+    line = sys.stdin.buffer.readline()
+    if not line:
+        return  # nothing is wanted after all
+    request = json.loads(line)
     # What clusters left that were killed; while this one starts, for it may be much.
     threading.Thread(target=sweep, daemon=True).start()
     scratch = Scratch()

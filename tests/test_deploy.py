@@ -114,3 +114,26 @@ def test_a_shadowing_file_in_the_current_folder_does_no_harm(tmp_path, monkeypat
         cluster.wait_until_ready()
     finally:
         cluster.close()
+
+
+def test_a_prepared_process_becomes_the_next_cluster_or_ends():
+    deploy.prepare()
+    (prepared,) = deploy._PREPARED
+    deploy.give_up_prepared()
+    assert deploy._PREPARED == []
+    assert gone_within({prepared.pid}, 5)
+    deploy.prepare()
+    (prepared,) = deploy._PREPARED
+    cluster = deploy.start(load_topology(ONE_WORKER), 30)
+    assert (cluster, deploy._PREPARED) == (prepared, [])
+    deploy.give_up_prepared()
+    cluster.wait_until_ready()
+    assert cluster.address.startswith("tcp://127.0.0.1:")
+    cluster.close()
+
+
+def test_a_prepared_process_whose_client_ends_does_too():
+    deploy.prepare()
+    prepared = deploy._PREPARED.pop()
+    prepared.close()  # as the end of the client closes its standard input
+    assert prepared._process.returncode == 0

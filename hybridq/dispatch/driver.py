@@ -37,6 +37,9 @@ from hybridq.topology import Kind
 POLL_SECONDS = 0.5
 """How often the driver looks which workers are there, and whether something is overdue."""
 
+POLL_SHARE = 20
+"""Times as long as such a look takes until the next one: with a thousand workers it takes a tenth of a second."""
+
 MERGE_PRIORITY = 1000
 """Merges go before chunks: they free memory."""
 
@@ -93,7 +96,7 @@ class Driver(Delivering):
 
     def _run_stages(self) -> None:
         self._look_for_workers()
-        checked = time.monotonic()
+        checked, pause = time.monotonic(), POLL_SECONDS
         while self._runs[self._last].status != "done":
             self._advance()
             self._prepare_ahead()
@@ -103,10 +106,11 @@ class Driver(Delivering):
                     self._handle(self._executor.messages.get_nowait())
             except queue.Empty:
                 pass
-            if time.monotonic() - checked >= POLL_SECONDS:
+            if (now := time.monotonic()) - checked >= pause:
                 self._look_for_workers()
                 self._look_for_overdue()
                 checked = time.monotonic()
+                pause = max(POLL_SECONDS, POLL_SHARE * (checked - now))
 
     def _next_message(self) -> Message:
         """Wait for the next message, looking for chunks that are late meanwhile.

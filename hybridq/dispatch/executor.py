@@ -42,6 +42,9 @@ LATE_SECONDS = 5.0
 FETCH_POLL_SECONDS = 0.5
 """How often, while a value is fetched, it is looked after the workers, and whether somebody wants to stop."""
 
+MANY_WORKERS, CHOICE = 64, 8
+"""Workers of a kind past which Dask chooses among a few for each task, and how many."""
+
 INLINE_BYTES = 64 * 1024
 """A table up to this size travels inside its task; a larger one is handed to the workers first."""
 
@@ -169,12 +172,16 @@ class DaskExecutor:
         self._direct = direct
         self._futures: dict[str, Any] = {}
         self._scattered: dict[str, list[Any]] = {}
+        self._addresses: dict[Kind, list[str]] = {}
+        self._turn = 0
         self.topic = router.topic
         self.messages = router.open(query)
 
     def devices(self) -> list[Device]:
         """Return the usable devices that are there now; one that has just joined may come a little later."""
-        return self._roster.refresh(wait=False)
+        found = self._roster.refresh(wait=False)
+        self._addresses = {kind: [each.address for each in found if each.kind == kind] for kind in RESOURCES}
+        return found
 
     def run_chunk(
         self, task: ChunkTask, memory: Sequence[pa.Table], inputs: Sequence[str], kind: Kind, priority: int
@@ -182,7 +189,7 @@ class DaskExecutor:
         """Start a chunk on some device of a kind."""
         tables = [self._handed_over(task.key, table) for table in memory]
         tables += [self._input(key) for key in inputs]
-        self._submit(run_chunk, task.key, [task, *tables], kind, priority)
+        self._submit(run_chunk, task.key, [task, *tables], kind, priority, self._some_workers(kind))
 
     def read_ahead(self, task: ChunkTask, kind: Kind, priority: int) -> None:
         """Start to read what a chunk will need, on some device of a kind."""
@@ -222,9 +229,31 @@ class DaskExecutor:
             )
         return future
 
-    def _submit(self, function: Any, key: str, arguments: list[Any], kind: Kind, priority: int) -> None:
+    def _some_workers(self, kind: Kind) -> list[str] | None:
+        """Return a few workers of which one is to run the next task, in turns; ``None``: any may.
+
+        Dask looks at each worker that might run a task, which with a thousand of them takes longer than all else.
+        """
+        addresses = self._addresses.get(kind, [])
+        if len(addresses) <= MANY_WORKERS:
+            return None
+        start = self._turn % len(addresses)
+        self._turn = start + CHOICE
+        return [*addresses, *addresses[:CHOICE]][start : start + CHOICE]
+
+    def _submit(
+        self,
+        function: Any,
+        key: str,
+        arguments: list[Any],
+        kind: Kind,
+        priority: int,
+        workers: list[str] | None = None,
+    ) -> None:
+        # Where one of these workers is gone, any other will do.
+        choice: dict[str, Any] = {} if workers is None else {"workers": workers, "allow_other_workers": True}
         future = self._client.submit(
-            function, *arguments, key=key, pure=False, resources={RESOURCES[kind]: 1}, priority=priority
+            function, *arguments, key=key, pure=False, resources={RESOURCES[kind]: 1}, priority=priority, **choice
         )
         self._futures[key] = future
         future.add_done_callback(lambda done: self._done(key, done))

@@ -79,6 +79,8 @@ class StageRun:
         The kind of device whose late chunks go to the other one: never the other way as well.
     last_done : float
         When its last chunk came back, on ``time.perf_counter``.
+    fold_from : int
+        Partial results from which it is looked for neighbours among them again.
     """
 
     stage: Stage
@@ -119,6 +121,7 @@ class StageRun:
     origin: float = field(default_factory=time.perf_counter)
     moved_from: Kind | None = None
     last_done: float = 0.0
+    fold_from: int = 0
 
     def __post_init__(self) -> None:
         self.footprint = Footprint(FOOTPRINT_FACTOR)
@@ -353,13 +356,16 @@ class StageRun:
         """Return neighbouring partial results that are enough to be merged now, if there are any."""
         merge = self.stage.merge
         worthwhile = isinstance(merge, AggregateMerge) or (isinstance(merge, SortMerge) and merge.count is not None)
-        if not worthwhile or len(self.parts) < MERGED_TOGETHER:
+        if not worthwhile or len(self.parts) < max(MERGED_TOGETHER, self.fold_from):
             return None
         pending = self._pending()
         for _, group in itertools.groupby(self.parts, key=lambda part: bisect.bisect(pending, part.order)):
             neighbours = list(group)
             if len(neighbours) >= MERGED_TOGETHER:
+                self.fold_from = 0
                 return neighbours[:MERGED_TOGETHER]
+        # All that is out was looked through: not again for each of them.
+        self.fold_from = len(self.parts) + len(pending) // MERGED_TOGETHER
         return None
 
     def ready_to_end(self) -> bool:
@@ -374,6 +380,7 @@ class StageRun:
     def begin_merge(self, parts: list[Part], kind: Kind, last: bool) -> str:
         """Note that partial results are being merged; return the merge's key."""
         key = f"hybridq_merge-{self.prefix}-{next(self.serial)}"
+        self.fold_from = 0
         taken = {part.key for part in parts}
         self.parts = [part for part in self.parts if part.key not in taken]
         self.merging[key] = Merging(parts, kind, last)

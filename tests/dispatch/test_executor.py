@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections import Counter
 from concurrent.futures import CancelledError
 from types import SimpleNamespace
 
@@ -12,7 +13,9 @@ import pyarrow as pa
 import pytest
 
 from hybridq.dispatch import executor as executor_module
-from hybridq.dispatch.executor import DaskExecutor
+from hybridq.dispatch.devices import Device
+from hybridq.dispatch.executor import CHOICE, MANY_WORKERS, DaskExecutor
+from hybridq.dispatch.roster import Roster as RealRoster
 from hybridq.errors import ClusterUnreachable, QueryCancelled, WorkersLost
 
 
@@ -160,3 +163,51 @@ def test_a_scheduler_that_has_not_noticed_the_lost_connection_frees_what_was_wan
     while client.run_on_scheduler(lambda dask_scheduler: key in dask_scheduler.tasks) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not client.run_on_scheduler(lambda dask_scheduler: key in dask_scheduler.tasks)
+
+
+class Submitting:
+    """Notes which workers Dask may choose from."""
+
+    def __init__(self):
+        self.choices = []
+
+    def submit(self, function, *arguments, workers=None, allow_other_workers=False, **options):
+        assert allow_other_workers is (workers is not None)
+        self.choices.append(workers)
+        return SimpleNamespace(add_done_callback=lambda callback: None)
+
+
+@pytest.mark.parametrize("count", [MANY_WORKERS, MANY_WORKERS + 1, 1000])
+def test_dask_chooses_among_a_few_of_many_workers(monkeypatch, count):
+    devices = [Device(f"w{i}", "cpu", "cpu", 1, 0, None, f"tcp://w{i}", "h", i) for i in range(count)]
+    devices.append(Device("g", "gpu", "cuda", 1, 0, None, "tcp://g", "h", 0))
+    roster, client = Roster(), Submitting()
+    monkeypatch.setattr(roster, "refresh", lambda wait: devices)
+    router = SimpleNamespace(topic="topic", open=lambda query: None)
+    executor = DaskExecutor(client, roster, router, "query", direct=True)
+    assert executor.devices() == devices
+    for number in range(count):
+        executor.run_chunk(SimpleNamespace(key=f"chunk-{number}"), (), (), "cpu", 0)
+    executor.run_chunk(SimpleNamespace(key="chunk-on-gpu"), (), (), "gpu", 0)
+    *on_cpu, on_gpu = client.choices
+    assert on_gpu is None
+    if count == MANY_WORKERS:
+        assert set(on_cpu) == {None}
+        return
+    assert {len(set(choice)) for choice in on_cpu} == {CHOICE}
+    times = Counter(address for choice in on_cpu for address in choice)
+    assert times.keys() == {device.address for device in devices[:-1]}
+    assert set(times.values()) <= {CHOICE - 1, CHOICE, CHOICE + 1}
+
+
+def test_the_scheduler_is_not_asked_again_where_it_has_just_answered(monkeypatch):
+    asked = []
+    monkeypatch.setattr("hybridq.dispatch.roster.workers_of", lambda *_: asked.append(time.monotonic()) or {})
+    roster = RealRoster(SimpleNamespace(status="running"))
+    roster.refresh()
+    assert roster.refresh(wait=False) == []
+    assert len(asked) == 1
+    monkeypatch.setattr("hybridq.dispatch.roster.FRESH_SECONDS", 0.0)
+    roster.refresh(wait=False)
+    roster.refresh()
+    assert len(asked) == 3
