@@ -1,11 +1,12 @@
 """What Dask and the driver take for each chunk on a cluster of many workers, which are real but do nothing.
 
-    python -m bench.rack [--workers 8 64 256 1000] [--chunks 4000]
+    python -m bench.rack [--workers 8 64 256 1000] [--chunks 10000] [--any-worker]
 
 A real scheduler, a real session, and as many Dask workers (two threads each, several in one process) as wanted. The
 query is that of ``bench.driver_cost``: each process computes its first chunk, and gives the same for every other, so
 that messages, events and results are the real ones. Counted are processor seconds of the client's process and of the
-scheduler's, which on a rack are the two that there is one of.
+scheduler's, which on a rack are the two that there is one of. With ``--any-worker`` Dask is not given a few workers to
+choose from for each task.
 """
 
 from __future__ import annotations
@@ -167,6 +168,7 @@ def measure(workers: int, path: Path, chunks: int) -> dict[str, Any]:
         "scheduler_ms_per_chunk": took[1] / chunks * 1e3,
         "client_idle_share": idle[0],
         "scheduler_idle_share": idle[1],
+        "any_worker": workers <= executor.MANY_WORKERS,
     }
 
 
@@ -174,7 +176,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--workers", type=int, nargs="+", default=[8, 64, 256, 1000])
-    parser.add_argument("--chunks", type=int, default=4000)
+    parser.add_argument("--chunks", type=int, default=10_000)
+    parser.add_argument("--any-worker", action="store_true")
     parser.add_argument("--be-scheduler", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--be-workers", nargs=3, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
@@ -184,7 +187,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         address, count, number = given.be_workers
         asyncio.run(serve_workers(address, int(count), int(number)))
     else:
-        print(json.dumps(describe()))
+        print(json.dumps(describe()), flush=True)
+        if given.any_worker:
+            executor.MANY_WORKERS = max(given.workers)
         with tempfile.TemporaryDirectory() as folder:
             path = write(Path(folder), given.chunks)
             for workers in given.workers:

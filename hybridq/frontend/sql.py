@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -184,8 +185,7 @@ def _substrait(text: str, tables: Mapping[str, Schema], push_filters: bool = Tru
     refuse_time_zones(text)
     context = datafusion.SessionContext(datafusion.SessionConfig(_SETTINGS).with_information_schema(False))
     for name, schema in tables.items():
-        planned = pa.schema([pa.field(field.name, _planned_type(field.type)) for field in schema])
-        context.register_record_batches(_quoted(name), [[pa.RecordBatch.from_pylist([], schema=planned)]])
+        context.register_record_batches(_quoted(name), [[_planned_table(schema)]])
     # It computes constants in its own way: integers wrap, quotients are cut off. ``constant_folding`` does it instead.
     context.remove_optimizer_rule("simplify_expressions")
     if "sign" in words:
@@ -364,6 +364,13 @@ def _of_rewritten(
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+@lru_cache(maxsize=256)
+def _planned_table(schema: Schema) -> pa.RecordBatch:
+    """Return an empty table for DataFusion to plan with."""
+    planned = pa.schema([pa.field(field.name, _planned_type(field.type)) for field in schema])
+    return pa.RecordBatch.from_pylist([], schema=planned)
 
 
 def _planned_type(data_type: pa.DataType) -> pa.DataType:

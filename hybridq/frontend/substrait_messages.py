@@ -52,8 +52,7 @@ def parse(content: bytes) -> Any:
     known = SubstraitPlan()
     known.CopyFrom(message)
     known.DiscardUnknownFields()
-    if known.ByteSize() != message.ByteSize():
-        _upgrade(message)
+    _upgrade(message, known)
     return message
 
 
@@ -129,33 +128,57 @@ def _varint(content: bytes, position: int, end: int) -> tuple[int, int]:
     return value, position
 
 
-def _upgrade(plan: Any) -> None:
-    """Convert old forms in place, and refuse fields that are not known."""
-    pending = [plan]
+def _upgrade(plan: Any, known: Any) -> None:
+    """Convert old forms in place, and refuse fields that are not known.
+
+    Parameters
+    ----------
+    plan : substrait.Plan
+    known : substrait.Plan
+        The same without fields that are not known: where it is as large there is nothing to look for, which asking each
+        message would take longer to find out.
+    """
+    pending = [(plan, known)]
     while pending:
-        message = pending.pop()
-        if message.DESCRIPTOR.full_name == "substrait.AggregateRel":
-            _upgrade_groupings(message)
-        for unknown in UnknownFieldSet(message):
-            _upgrade_field(message, unknown.field_number, unknown.data)
-        for field, value in message.ListFields():
+        message, rest = pending.pop()
+        if message.ByteSize() == rest.ByteSize():
+            continue
+        for (field, value), (_, clean) in zip(message.ListFields(), rest.ListFields(), strict=True):
             if field.message_type is None or field.message_type.GetOptions().map_entry:
                 continue
-            pending.extend(value if field.is_repeated else (value,))
+            pending.extend(zip(value, clean, strict=True) if field.is_repeated else [(value, clean)])
+        if message.DESCRIPTOR.full_name == "substrait.AggregateRel":
+            for added in _upgrade_groupings(message):
+                clean = type(added)()
+                clean.CopyFrom(added)
+                clean.DiscardUnknownFields()
+                pending.append((added, clean))
+        for unknown in UnknownFieldSet(message):
+            _upgrade_field(message, unknown.field_number, unknown.data)
 
 
-def _upgrade_groupings(aggregate: Any) -> None:
-    """Move expressions that an old plan has within its groupings; newer plans may have them in both places."""
+def _upgrade_groupings(aggregate: Any) -> list[Any]:
+    """Move expressions that an old plan has within its groupings; newer plans may have them in both places.
+
+    Returns
+    -------
+    list of substrait.Expression
+        Those that were moved.
+    """
+    moved = []
     for grouping in aggregate.groupings:
         old = [item.data for item in UnknownFieldSet(grouping) if item.field_number == _GROUPING_EXPRESSIONS]
         if grouping.expression_references or not all(isinstance(data, bytes) for data in old):
             continue
         for data in old:
             grouping.expression_references.append(len(aggregate.grouping_expressions))
+            expression = aggregate.grouping_expressions.add()
             try:
-                aggregate.grouping_expressions.add().ParseFromString(data)
+                expression.ParseFromString(data)
             except DecodeError:
                 raise PlanFormatError("the plan has a grouping that is not an expression") from None
+            moved.append(expression)
+    return moved
 
 
 def _upgrade_field(message: Any, number: int, data: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -14,6 +15,8 @@ from hybridq.plan.expressions import AggregateCall, Call, Column, Expression, Na
 from hybridq.plan.expressions import Literal as Constant
 from hybridq.plan.nodes import Aggregate, Join, Limit, Node, Project
 from hybridq.types import is_nested
+
+_SUBQUERY = "substrait.Expression.Subquery"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +83,34 @@ class JoinNotes:
 def subqueries_of(message: Any) -> Iterator[Any]:
     """Yield the ``substrait.Expression.Subquery`` messages of a relation's own expressions, in order."""
     for descriptor, value in message.ListFields():
-        if descriptor.message_type is None or descriptor.message_type.GetOptions().map_entry:
-            continue
-        if descriptor.message_type.full_name == "substrait.Rel":
+        found = _holds(descriptor)
+        if found == "nothing":
             continue
         for part in value if descriptor.is_repeated else (value,):
-            if descriptor.message_type.full_name == "substrait.Expression.Subquery":
+            if found == "subqueries":
                 yield part
             else:
                 yield from subqueries_of(part)
+
+
+@lru_cache(maxsize=4096)
+def _holds(descriptor: Any) -> Literal["nothing", "subqueries", "perhaps"]:
+    """Tell whether a field is a subquery, or may have some, of the same relation, further down.
+
+    Types and literals, say, have none; asking them takes most of the time.
+    """
+    kind = descriptor.message_type
+    if kind is not None and kind.full_name == _SUBQUERY:
+        return "subqueries"
+    return "perhaps" if kind is not None and _leads_to_subqueries(kind, set()) else "nothing"
+
+
+def _leads_to_subqueries(kind: Any, seen: set[str]) -> bool:
+    if kind.full_name in seen or kind.full_name == "substrait.Rel" or kind.GetOptions().map_entry:
+        return False
+    seen.add(kind.full_name)
+    below = [field.message_type for field in kind.fields if field.message_type is not None]
+    return any(each.full_name == _SUBQUERY or _leads_to_subqueries(each, seen) for each in below)
 
 
 @dataclass(slots=True)

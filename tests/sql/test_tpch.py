@@ -65,7 +65,8 @@ def test_the_answer_is_duckdbs(session, tpch_folder, name, mode):
 @pytest.mark.parametrize("chunk_units", [1, 3, 0])
 @pytest.mark.parametrize("name", ["tpch/q03", "tpch/q04", "tpch/q12"])
 def test_aligned_joins_give_the_same_answer(two_workers, tpch_folder, name, chunk_units):
-    with connect(two_workers.address, chunk_units=chunk_units, broadcast_bytes=8_000) as session:
+    options = {"chunk_units": chunk_units, "broadcast_bytes": 8_000, "one_chunk_rows": 0}
+    with connect(two_workers.address, **options) as session:
         session.register_folder(tpch_folder)
         explanation = session.sql(find_plan(name).read_text()).explain()
         assert any(join.method == "aligned" for stage in explanation.stages for join in stage.joins)
