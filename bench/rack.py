@@ -1,12 +1,12 @@
 """What Dask and the driver take for each chunk on a cluster of many workers, which are real but do nothing.
 
-    python -m bench.rack [--workers 8 64 256 1000] [--chunks 10000] [--any-worker]
+    python -m bench.rack [--workers 8 64 256 1000] [--chunks 10000]
 
 A real scheduler, a real session, and as many Dask workers (two threads each, several in one process) as wanted. The
 query is that of ``bench.driver_cost``: each process computes its first chunk, and gives the same for every other, so
 that messages, events and results are the real ones. Counted are processor seconds of the client's process and of the
-scheduler's, which on a rack are the two that there is one of. With ``--any-worker`` Dask is not given a few workers to
-choose from for each task.
+scheduler's, which on a rack are the two that there is one of. Where Dask is given a few workers to choose from for each
+task, the query runs once more without that.
 """
 
 from __future__ import annotations
@@ -134,42 +134,50 @@ def number_of_workers(address: str) -> int:
         return len(client.scheduler_info(n_workers=-1)["workers"])
 
 
-def measure(workers: int, path: Path, chunks: int) -> dict[str, Any]:
-    """Run the query on a cluster after a shorter one, and say what it took, and what doing nothing takes."""
+def measure(workers: int, path: Path, chunks: int) -> Iterator[dict[str, Any]]:
+    """Run the query on a cluster after a shorter one, and say what it took, and what doing nothing takes.
+
+    Where Dask is given a few workers to choose from for each task, once more with all of them.
+    """
     from bench import rack  # not ``__main__``, which workers do not have
 
-    original = executor.run_chunk
+    original, many = executor.run_chunk, executor.MANY_WORKERS
+    begun = time.perf_counter()
     with cluster(workers) as (address, scheduler):
         wait_for(lambda: number_of_workers(address) == workers)
         executor.run_chunk = rack.instant_chunk
         try:
             with hq.connect(address, chunk_units=1, cpu_chunk_rows=ROWS, calibrate=False) as session:
-                own = psutil.Process()
+                processes = psutil.Process(), scheduler
                 with tempfile.TemporaryDirectory() as folder:
                     session.register("t", write(Path(folder), WARM_CHUNKS))
                     session.sql(SQL).collect()
                 session.register("t", path)
-                idle = [used(process) for process in (own, scheduler)]
+                start_s = time.perf_counter() - begun
+                before = [used(process) for process in processes]
                 time.sleep(5)
-                idle = [(used(process) - before) / 5 for process, before in zip((own, scheduler), idle, strict=True)]
-                before = [used(process) for process in (own, scheduler)]
-                start = time.perf_counter()
-                result = session.sql(SQL).collect()
-                seconds = time.perf_counter() - start
-                took = [used(process) - earlier for process, earlier in zip((own, scheduler), before, strict=True)]
+                idle = [(used(process) - earlier) / 5 for process, earlier in zip(processes, before, strict=True)]
+                for choice in (many, workers) if workers > many else (many,):
+                    executor.MANY_WORKERS = choice
+                    before = [used(process) for process in processes]
+                    start = time.perf_counter()
+                    result = session.sql(SQL).collect()
+                    seconds = time.perf_counter() - start
+                    took = [used(process) - earlier for process, earlier in zip(processes, before, strict=True)]
+                    check(result, chunks)
+                    yield {
+                        "workers": workers,
+                        "chunks": chunks,
+                        "choice": executor.CHOICE if workers > choice else workers,
+                        "seconds": seconds,
+                        "client_ms_per_chunk": took[0] / chunks * 1e3,
+                        "scheduler_ms_per_chunk": took[1] / chunks * 1e3,
+                        "client_idle_share": idle[0],
+                        "scheduler_idle_share": idle[1],
+                        "start_s": start_s,
+                    }
         finally:
-            executor.run_chunk = original
-    check(result, chunks)
-    return {
-        "workers": workers,
-        "chunks": chunks,
-        "seconds": seconds,
-        "client_ms_per_chunk": took[0] / chunks * 1e3,
-        "scheduler_ms_per_chunk": took[1] / chunks * 1e3,
-        "client_idle_share": idle[0],
-        "scheduler_idle_share": idle[1],
-        "any_worker": workers <= executor.MANY_WORKERS,
-    }
+            executor.run_chunk, executor.MANY_WORKERS = original, many
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -177,7 +185,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--workers", type=int, nargs="+", default=[8, 64, 256, 1000])
     parser.add_argument("--chunks", type=int, default=10_000)
-    parser.add_argument("--any-worker", action="store_true")
     parser.add_argument("--be-scheduler", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--be-workers", nargs=3, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
@@ -188,12 +195,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         asyncio.run(serve_workers(address, int(count), int(number)))
     else:
         print(json.dumps(describe()), flush=True)
-        if given.any_worker:
-            executor.MANY_WORKERS = max(given.workers)
         with tempfile.TemporaryDirectory() as folder:
             path = write(Path(folder), given.chunks)
             for workers in given.workers:
-                print(json.dumps(measure(workers, path, given.chunks)), flush=True)
+                for line in measure(workers, path, given.chunks):
+                    print(json.dumps(line), flush=True)
 
 
 if __name__ == "__main__":
