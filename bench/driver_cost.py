@@ -91,6 +91,10 @@ class Instant(InProcessExecutor):
             self.elsewhere += time.process_time() - start
         return self.get_nowait()
 
+    def empty(self) -> bool:
+        """Tell whether nothing has happened yet."""
+        return not self._told
+
     def get_nowait(self) -> Message:
         """Return what has happened."""
         if not self._told:
