@@ -441,10 +441,7 @@ class Generator:
         if self.has("filter") and self.chance(0.12) and "ORDER BY" not in found.text:
             where = f" FILTER (WHERE {{{len(found.parts)}}})"
             found = replace(found, text=found.text + where, parts=(*found.parts, self.condition(scope, 1)))
-        if function.kind == "decimal":
-            # DuckDB's common type of decimal(38, 1) and decimal(3, 2) has one digit after the point.
-            found = _made("decimal", "{0}", (found,), duckdb="cast({0} as decimal(38, 12))")
-        return found
+        return _wide_in_duckdb(found) if function.kind == "decimal" else found
 
     def window(self, scope: Scope, functions: tuple[Function, ...]) -> Expr:
         """Make a window function whose order is total but for rows that are alike."""
@@ -463,7 +460,7 @@ class Generator:
             argument = self.choose.choice(scope.columns)
             return _made(argument.kind if function.kind == "same" else function.kind, function.text, (window, argument))
         parts = tuple(self.leaf(kind, scope, True) for kind in function.arguments)
-        return _made(function.kind, function.text, (window, *parts))
+        return _wide_in_duckdb(_made(function.kind, function.text, (window, *parts)))
 
     def set_operation(self, left: Select) -> SetOperation | None:
         names = [n for n in ("union all", "union", "intersect", "except", "intersect all", "except all") if self.has(n)]
@@ -481,6 +478,14 @@ def _made(kind: str, text: str, parts: tuple[Expr | Query, ...], duckdb: str | N
     expressions = [part for part in parts if isinstance(part, Expr)]
     exact = exact and all(part.exact for part in expressions)
     return Expr(kind, text, parts, duckdb, exact, any(part.wild for part in expressions))
+
+
+def _wide_in_duckdb(expression: Expr) -> Expr:
+    """Return an aggregate whose decimals have digits to spare in DuckDB."""
+    if expression.kind != "decimal":
+        return expression
+    # Its common type of decimal(38, 1) and decimal(3, 2) has one digit after the point.
+    return _made("decimal", "{0}", (expression,), duckdb="cast({0} as decimal(38, 12))")
 
 
 def _uses_columns(expression: Expr) -> bool:
