@@ -24,6 +24,9 @@ MAX_RADIX = 2**62
 SAMPLE_ROWS = 4096
 """Rows that show whether it is worth comparing all texts with those of their group's first row."""
 
+MOST_OF_ALL = 0.25
+"""Share of all rows that a sample may have."""
+
 
 @dataclass(frozen=True, slots=True)
 class KeyCodes:
@@ -71,6 +74,8 @@ def group(columns: list[Column], rows: int) -> Groups:
     """
     texts = [index for index, column in enumerate(columns) if _is_plain_text(column)]
     others = [index for index in range(len(columns)) if index not in texts]
+    if others:
+        texts = _perhaps_dependent(columns, texts, others, rows)
     if not texts or not others:
         return _group(columns, rows)
     groups = _group([columns[index] for index in others], rows)
@@ -89,6 +94,33 @@ def group(columns: list[Column], rows: int) -> Groups:
         return [found[index] for index in range(len(columns))]
 
     return Groups(groups.codes, groups.cells, decode)
+
+
+def _perhaps_dependent(columns: list[Column], texts: list[int], others: list[int], rows: int) -> list[int]:
+    """Return the texts of which a sample does not show that they differ where all other keys are equal.
+
+    The sample has all rows with some values of one key, so that it has groups as a whole.
+    """
+    ranges = {
+        index: high - low
+        for index in others
+        if columns[index].is_numbers and columns[index].numbers.dtype.kind in "iu"
+        for low, high in [columns[index].interval()]
+    }
+    if rows <= 2 * SAMPLE_ROWS or not ranges:
+        return texts
+    values = columns[max(ranges, key=ranges.__getitem__)].numbers
+    parts = 1 << (rows // SAMPLE_ROWS).bit_length()
+    part = values.dtype.type(parts - 1) if parts - 1 <= np.iinfo(values.dtype).max else None
+    if part is None:
+        return texts
+    sample = np.flatnonzero((values & part) == (values[rows // 2] & part))
+    if len(sample) > MOST_OF_ALL * rows:
+        return texts
+    taken = {index: columns[index].take(sample) for index in (*texts, *others)}
+    groups = _group([taken[index] for index in others], len(sample))
+    first = _first_rows(groups, len(sample))
+    return [index for index in texts if _depends(taken[index], first, groups.codes)]
 
 
 def _is_plain_text(column: Column) -> bool:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import datetime
 from decimal import Decimal
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from engine_helpers import (
@@ -29,6 +30,8 @@ from engine_helpers import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hybridq.engines import grouping
+from hybridq.engines.column import from_arrow
 from hybridq.engines.cpu import CpuEngine
 from hybridq.errors import NumericOverflow
 from hybridq.plan.expressions import AggregateCall, Case, NamedExpression
@@ -313,8 +316,10 @@ def test_many_groups_of_any_density(engine):
         ), keys
 
 
+@pytest.mark.parametrize("sample", [1, 64, 4096])
 @pytest.mark.parametrize("odd", [None, "another", "", "missing"])
-def test_texts_that_depend_on_another_key(engine, odd):
+def test_texts_that_depend_on_another_key(engine, odd, sample, monkeypatch):
+    monkeypatch.setattr(grouping, "SAMPLE_ROWS", sample)
     size = 10_000
     ids = [number * 7 % 3000 for number in range(size)]
     names = [None if number % 5 == 0 else f"name {number}" for number in ids]
@@ -327,6 +332,21 @@ def test_texts_that_depend_on_another_key(engine, odd):
         keys = {name: col(name, LONG if name == "id" else TEXT) for name in order}
         result = aggregate(engine, table, keys, [total("s", col("value"), LONG), count("n")])
         assert in_any_order(rows(result.select(["id", "name", "code", "s", "n"]))) == in_any_order(expected)
+
+
+def test_a_sample_shows_which_texts_do_not_depend_on_the_other_keys():
+    size = 60_000
+    numbers = np.arange(size) * 7919 % 5000
+    table = pa.table({
+        "id": numbers,
+        "null": pa.array(numbers, mask=numbers % 3 == 0),
+        "name": [f"name {number}" for number in numbers.tolist()],
+        "other": [f"other {number % 13}" for number in range(size)],
+    })  # fmt: skip
+    id_, null, name, other = (from_arrow(table.column(index)) for index in range(4))
+    assert grouping._perhaps_dependent([id_, name, other], [1, 2], [0], size) == [1]
+    assert grouping._perhaps_dependent([other, id_, null, name], [0, 3], [1, 2], size) == [3]
+    assert grouping._perhaps_dependent([null, name], [1], [0], size) == []  # NULL is one group of many names
 
 
 def test_large_unsigned_keys(engine):
