@@ -297,7 +297,8 @@ def _flow(
             rows = inputs[pipeline.source.stage]
             frame = as_frame(engine, rows, pipeline.source.names or rows.column_names)
         else:
-            frame = _read(engine, pipeline.source, units, hot, clock)
+            partners = _partners(pipeline.source, pipeline.steps, builds) if engine.name == "cpu" else ()
+            frame = _read(engine, pipeline.source, units, hot, clock, partners)
     return _steps(engine, pipeline.steps, frame, builds, clock)
 
 
@@ -345,14 +346,39 @@ def _times_larger(engine: Engine) -> int:
     return 1 if account is None else max(account.limit // MEMORY_PER_JOIN, 1)
 
 
+def _partners(
+    source: TableSource, steps: Sequence[Step], builds: Mapping[int, BuildSide]
+) -> tuple[tuple[str, BuildSide], ...]:
+    """Return the columns, and their build sides, by which the first joins drop rows.
+
+    Nothing may be computed before such a join that the rows which it drops could make fail.
+    """
+    found: list[tuple[str, BuildSide]] = []
+    for step in steps:
+        if not isinstance(step, ProbeStep) or step.kind not in ("inner", "semi") or step.null_aware:
+            break
+        if not all(isinstance(key, Column) for key in step.keys):
+            break
+        if len(step.keys) == 1 and (name := str(step.keys[0])) in source.output:
+            found.append((name, builds[step.build]))
+        if step.residual is not None:
+            break
+    return tuple(found)
+
+
 def _read(
-    engine: Engine, source: TableSource, units: Units | None, hot: Mapping[str, frozenset[str]], clock: Clock
+    engine: Engine,
+    source: TableSource,
+    units: Units | None,
+    hot: Mapping[str, frozenset[str]],
+    clock: Clock,
+    partners: tuple[tuple[str, BuildSide], ...] = (),
 ) -> Frame:
     columns = tuple(ReadColumn(column.name, column.source, column.type) for column in source.columns)
     if isinstance(units, ParquetUnits) and units.files:
         kept = hot.get(source.table, frozenset())
         keep = tuple(column.source for column in columns if column.source in kept)
-        request = ReadRequest(units.files, columns, source.predicate, source.output, units.bounds, keep)
+        request = ReadRequest(units.files, columns, source.predicate, source.output, units.bounds, keep, partners)
         frame, again = read_unchanged(lambda: engine.read(request), units.stamps)
         clock.read_again += again
         return frame

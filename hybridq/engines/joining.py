@@ -95,21 +95,26 @@ class CpuBuildSide:
         return words
 
     def present(self, frame: CpuFrame, keys: Sequence[Expression]) -> Mask | None:
-        """Return for each stored row whether its key is there; ``None``: that is not known without more ado.
+        """Return for each stored row whether its key is there; ``None``: that is not known without more ado."""
+        if len(keys) != 1 or not isinstance(keys[0], ColumnReference):
+            return None
+        return self.present_in(frame.columns[str(keys[0])])
 
-        It is for one key, a column of integers, dates or narrow decimals: a compiled loop looks at one bit a row.
+    def present_in(self, column: Column) -> Mask | None:
+        """Return for each row of a key whether it is there; ``None``: that is not known without more ado.
+
+        It is for one key of integers, dates or narrow decimals: a compiled loop looks at one bit a row.
         """
         kernels, range_of_codes = KERNELS.module, self.encoder.number_range
-        if kernels is None or range_of_codes is None or not isinstance(keys[0], ColumnReference):
+        if kernels is None or range_of_codes is None or not column.is_numbers:
             return None
-        column = frame.columns[str(keys[0])]
-        if not column.is_numbers or column.numbers.dtype not in (np.int32, np.int64):
+        if column.numbers.dtype not in (np.int32, np.int64):
             return None
         with self._lock:
             bits = self._bits
         if bits is None:
             return None
-        found = np.empty(frame.stored_rows, np.bool_)
+        found = np.empty(column.rows, np.bool_)
         kernels.bits_of(np.ascontiguousarray(column.numbers), *range_of_codes, bits, found)
         return found if column.valid is None else found & column.valid
 

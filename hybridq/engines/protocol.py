@@ -87,6 +87,9 @@ class ReadRequest:
         Value ranges known from statistics.
     keep : tuple of str
         Source columns that stay decoded on the device, where the engine has a cache for them.
+    partners : tuple of (column, BuildSide)
+        Columns of ``output``, each the only key of a join with a build side: rows that find no partner there may be
+        left out already, after the predicate.
     """
 
     files: tuple[tuple[str, tuple[int, ...]], ...]
@@ -95,6 +98,7 @@ class ReadRequest:
     output: tuple[str, ...]
     bounds: tuple[tuple[str, object, object], ...] = ()
     keep: tuple[str, ...] = ()
+    partners: tuple[tuple[str, BuildSide], ...] = ()
 
 
 class Engine(Protocol):

@@ -33,6 +33,7 @@ from hybridq.engines.constants import column_bounds
 from hybridq.engines.evaluate import Evaluator
 from hybridq.engines.footer import CannotWrite, FileFooter, footer_at
 from hybridq.engines.frame import Block, CpuFrame
+from hybridq.engines.joining import CpuBuildSide
 from hybridq.engines.pages import CannotDecode, Decoded
 from hybridq.engines.protocol import ReadColumn, ReadRequest
 from hybridq.engines.selecting import costly, select
@@ -45,6 +46,9 @@ SHORT_DICTIONARY = 0.5
 
 MOST_ROWS = 2**31 - 2
 """Rows of a row group that have numbers of 32 bits, and one more."""
+
+MOST_PARTNERS = 0.2
+"""Share of a row group's rows that find a partner in a join above which rows without one are left to the join."""
 
 ReadOthers = Callable[[ReadRequest], CpuFrame]
 
@@ -181,6 +185,9 @@ class _Reading:
         fetched: dict[str, Column] = {}
         if others is not None:
             fetched = self._filter_rest(others)
+        for name, build in self._request.partners:
+            if not fetched and name in self._native and isinstance(build, CpuBuildSide):
+                self._drop_lonely(name, build)
         columns = {
             name: self._output(self._columns[name]) if name in self._native else fetched.get(name)
             for name in self._request.output
@@ -268,6 +275,19 @@ class _Reading:
                 start = stop
         chosen = None if mask is None else np.flatnonzero(mask)
         return {name: columns[name] if chosen is None else columns[name].take(chosen) for name in others}
+
+    def _drop_lonely(self, name: str, build: CpuBuildSide) -> None:
+        """Leave out rows that a join by one of the columns drops, so that their other columns are not looked up."""
+        for group in self._groups:
+            if group.left == 0:
+                continue
+            part = group.held.get(name)
+            if part is None:
+                part = group.held[name] = self._kept(group, name)
+            found = build.present_in(part)
+            if found is None or np.count_nonzero(found) > MOST_PARTNERS * group.left:
+                return  # it would be much the same with the next ones
+            group.narrow(found)
 
     # -- the other columns
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridq import types
-from hybridq.engines import pages, read, selective
+from hybridq.engines import joining, pages, read, selective
 from hybridq.engines.compiled import KERNELS, Kernels
 from hybridq.engines.cpu import CpuEngine
 from hybridq.engines.protocol import ReadColumn, ReadRequest
@@ -190,6 +191,35 @@ def test_other_columns_are_read_of_row_groups_with_rows_left(files: Mapping[str,
     assert frame is not None
     assert frame.rows >= 1
     assert asked == [(4,)]
+
+
+@pytest.mark.parametrize("predicate", ["none", "one column", "nobody", "both kinds", "a long dictionary"])
+@pytest.mark.parametrize(("key", "every", "dropped"), [("few", 6, None), ("key", 40, True), ("few", 1, False)])
+def test_rows_that_find_no_partner(
+    key: str,
+    every: int,
+    dropped: bool | None,
+    predicate: str,
+    files: Mapping[str, Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A join gives the same, whether reading has left them out or not."""
+    monkeypatch.setattr(joining, "KERNELS", Kernels("always"))
+    engine = CpuEngine()
+    partners = pa.table({"partner": pa.array(range(1, 20_000, every), SCHEMA[key])})
+    output = ["price", "mode", "few", "key", "text"]
+    schema = types.Schema(tuple(types.Field(name, SCHEMA[name]) for name in output))
+    for writer in ("dictionaries", "dictionaries that overflow", "pages of version 2, plain"):
+        request = request_of(files[writer], (0, 1, 3), PREDICATES[predicate], output)
+        whole = read_with(request, monkeypatch, compiled=True)
+        build = engine.build(engine.from_arrow(partners), ["partner"])
+        joined = []
+        for asked in (request, replace(request, partners=((key, build), (key, build)))):
+            frame = engine.read(asked)
+            joined.append(engine.to_arrow(engine.probe(frame, build, "semi", [column(key)], None, output), schema))
+        assert joined[1].equals(joined[0])
+        if predicate == "none" and dropped is not None:
+            assert frame.rows == (joined[0] if dropped else whole).num_rows
 
 
 def test_a_value_that_no_row_needs_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
