@@ -44,6 +44,9 @@ LEAST_ENTRY_SECONDS = 0.01
 DEEPEST_QUEUE = 16
 """Chunks queued for a slot at most, however small they are."""
 
+SHARES_LEFT = 3
+"""A CPU's task of several rounds takes this part of a slot's share of what is left, lest the others wait for it."""
+
 ONE_ROUND_ROWS = 1024 * 1024
 """Up to so many rows a CPU slot, a stage is cut into one chunk a slot: more would take longer to hand out and to merge
 than a slot that finishes early could save."""
@@ -257,7 +260,9 @@ class PullPolicy:
         slots = self.working(kind)
         whole = remaining + in_flight.get(kind, 0)
         shared = whole if whole <= ONE_ROUND_ROWS * slots else remaining
-        most = self._limits[kind] * (self._rounds if self.active == (kind,) and self._look is None else 1)
+        most = self._limits[kind]
+        if self.active == (kind,) and self._look is None:
+            most = max(most, min(most * self._rounds, remaining // (slots * SHARES_LEFT)))
         return _balanced(shared, most, slots, SMALLEST_CPU_CHUNK_ROWS)
 
     def _may_enter(self, kind: Kind, remaining: int, in_flight: Mapping[Kind, int]) -> bool:
