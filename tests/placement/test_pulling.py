@@ -275,3 +275,16 @@ def test_a_slow_spell_of_a_device_is_followed_within_twenty_chunks_and_its_end_w
     assert gpu_share(slow_from - 30, 30) == pytest.approx(2 / 3, abs=0.07)  # twice as fast as the CPU
     assert gpu_share(slow_from + 20, 30) == pytest.approx(2 / 7, abs=0.1)  # 2.5 times as slow
     assert gpu_share(fast_from + 50, 30) == pytest.approx(2 / 3, abs=0.07)
+
+
+@pytest.mark.parametrize(("total", "first"), [(60 * MILLION, 7_500_000), (15 * MILLION, 2_500_000), (MILLION, 500_000)])
+def test_tasks_of_several_rounds_are_a_small_part_of_what_is_left(total: int, first: int) -> None:
+    policy = PullPolicy(("cpu",), {"cpu": 2}, {"cpu": 2 * MILLION, "gpu": 8 * MILLION}, rounds=4)
+    found = []
+    while (left := total - sum(found)) > 0:
+        rows = policy.rows_for("cpu", left, {})
+        assert rows is not None
+        assert rows <= max(2 * MILLION, left // 4)
+        found.append(min(rows, left))
+    assert found[0] == first
+    assert len(found) <= 24
