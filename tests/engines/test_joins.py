@@ -348,7 +348,8 @@ def test_keys_that_compiled_loops_look_at(kind, data_type, monkeypatch):
         for loops in ("never", "always"):
             monkeypatch.setattr(joining, "KERNELS", Kernels(loops))
             build = engine.build(engine.from_arrow(right), ["b"])
-            assert (build.present(engine.from_arrow(left), [columns(left)["a"]]) is None) == (loops == "never")
+            if engine.name == "cpu":
+                assert (build.present(engine.from_arrow(left), [columns(left)["a"]]) is None) == (loops == "never")
             for frame in (
                 engine.from_arrow(left),
                 engine.filter(engine.from_arrow(left), call("greater", col("x"), lit(1500))),
