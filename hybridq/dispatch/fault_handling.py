@@ -27,6 +27,12 @@ EVENT_TIMEOUT = 5.0
 """Seconds that a task's report may come after the news that it has finished, before the task is run again."""
 
 
+LOST = (
+    "its worker, or its worker's report, was lost; if workers die for want of memory, start them with more (memory: in"
+    " the cluster file) or lower cpu_chunk_rows"
+)
+
+
 class FaultHandling(QueryRun):
     """A query that goes on, if it can. Parameters are those of ``QueryRun``."""
 
@@ -106,7 +112,7 @@ class FaultHandling(QueryRun):
         state = run.running.pop(key, None)
         if state is not None:
             self._executor.cancel(run.no_longer_ahead(state.chunk))
-            run.again(state.chunk, state.kind)
+            run.again(state.chunk, state.kind, LOST)
         elif key in run.merging:
             run.lost_merges += 1
             if run.lost_merges > GIVE_UP_AFTER:
