@@ -75,33 +75,34 @@ class Footer:
     _statistics: dict[str, list[ColumnStatistics | None]] = field(default_factory=dict)
     _sizes: dict[str, list[int]] = field(default_factory=dict)
     _integers: dict[str, IntegerBounds | None] = field(default_factory=dict)
-    _whole: dict[str, tuple[int, tuple[Any, Any] | None]] = field(default_factory=dict)
+    _whole_sizes: dict[str, int] = field(default_factory=dict)
+    _whole_ranges: dict[str, tuple[Any, Any] | None] = field(default_factory=dict)
 
-    def bytes_and_range(self, source: str, groups: Sequence[int]) -> tuple[int, tuple[Any, Any] | None]:
-        """Return the uncompressed bytes of a column in some row groups, and between which values it lies there.
+    def bytes_of(self, source: str, groups: Sequence[int]) -> int:
+        """Return the uncompressed bytes of a column in some different row groups; those of a whole file are kept."""
+        if len(groups) == self.metadata.num_row_groups and source in self._whole_sizes:
+            return self._whole_sizes[source]
+        sizes = self.column_bytes(source)
+        found = sum(sizes[group] for group in groups)
+        if len(groups) == self.metadata.num_row_groups:
+            self._whole_sizes[source] = found
+        return found
 
-        Parameters
-        ----------
-        source : str
-        groups : sequence of int
-            Different row groups. Those of a whole file are gone through once.
+    def range_of(self, source: str, groups: Sequence[int]) -> tuple[Any, Any] | None:
+        """Return the least and the greatest value of a column in some different row groups, as statistics say it.
 
-        Returns
-        -------
-        tuple of (int, tuple or None)
-            ``None`` where statistics do not say.
+        ``None`` where they do not. That of a whole file is kept.
         """
-        if len(groups) < self.metadata.num_row_groups:
-            return self._bytes_and_range(source, groups)
-        if source not in self._whole:
-            self._whole[source] = self._bytes_and_range(source, groups)
-        return self._whole[source]
-
-    def _bytes_and_range(self, source: str, groups: Sequence[int]) -> tuple[int, tuple[Any, Any] | None]:
-        sizes, statistics = self.column_bytes(source), self.statistics(source)
+        if len(groups) == self.metadata.num_row_groups and source in self._whole_ranges:
+            return self._whole_ranges[source]
+        statistics = self.statistics(source)
         known = [item for group in groups if (item := statistics[group]) is not None and item.minimum is not None]
-        span = (min(item.minimum for item in known), max(item.maximum for item in known)) if known else None
-        return sum(sizes[group] for group in groups), span if len(known) == len(groups) else None
+        found = None
+        if known and len(known) == len(groups):
+            found = min(item.minimum for item in known), max(item.maximum for item in known)
+        if len(groups) == self.metadata.num_row_groups:
+            self._whole_ranges[source] = found
+        return found
 
     def column_bytes(self, source: str) -> list[int]:
         """Return the uncompressed bytes of a column in each row group. Read at the first call."""

@@ -53,10 +53,12 @@ def group_units(units: Sequence[Unit], source: TableSource) -> Units:
     stamps = tuple(dict.fromkeys(footer.stamp for footer, _ in by_footer))
     size, bounds = 0, []
     for column in source.columns:
-        found = [footer.bytes_and_range(column.source, groups) for footer, groups in by_footer]
-        size += sum(each for each, _ in found)
-        ranges = [each for _, each in found if each is not None]
-        if len(ranges) == len(found) and (is_integer(column.type) or is_decimal(column.type)):
+        size += sum(footer.bytes_of(column.source, groups) for footer, groups in by_footer)
+        if not (is_integer(column.type) or is_decimal(column.type)):
+            continue
+        found = [footer.range_of(column.source, groups) for footer, groups in by_footer]
+        ranges = [each for each in found if each is not None]
+        if len(ranges) == len(found):
             bounds.append((column.source, min(low for low, _ in ranges), max(high for _, high in ranges)))
     return ParquetUnits(tuple(by_file), sum(unit.rows for unit in parquet), size, tuple(bounds), stamps)
 
