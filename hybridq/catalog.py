@@ -281,6 +281,12 @@ class Catalog:
         self._tables: dict[str, Table] = {}
         self._unreadable: dict[str, DataError] = {}
 
+    def snapshot(self) -> Catalog:
+        """Return the tables as they are now, for a query that runs while others are registered."""
+        found = Catalog()
+        found.version, found._tables, found._unreadable = self.version, dict(self._tables), dict(self._unreadable)
+        return found
+
     @property
     def unreadable(self) -> dict[str, str]:
         """Return what is wrong with each table of a folder that cannot be read."""
@@ -412,7 +418,8 @@ def _make_table(name: str, source: Any) -> Table:
     pandas = sys.modules.get("pandas")  # who has a DataFrame has imported it
     if pandas is not None and isinstance(source, pandas.DataFrame):
         try:
-            return _memory_table(name, pa.Table.from_pandas(source, preserve_index=False))
+            # A copy: Arrow would share its numbers with the DataFrame, which may be changed later.
+            return _memory_table(name, pa.Table.from_pandas(source.copy(), preserve_index=False))
         except (pa.ArrowException, TypeError, ValueError) as error:
             raise DataError(f"the DataFrame does not convert to Arrow: {error}") from error
     if isinstance(source, Sequence | set | frozenset) and not isinstance(source, bytes):

@@ -144,7 +144,9 @@ def run(
     data: DataOption,
     mode: ModeOption = Mode.auto,
     cluster: ClusterOption = None,
-    form: Annotated[OutputFormat, typer.Option("--format", help="Of the answer.")] = OutputFormat.table,
+    form: Annotated[
+        OutputFormat | None, typer.Option("--format", help="Of the answer; else what FILE ends in, or a table.")
+    ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the answer to this file.")] = None,
     report: Annotated[Path | None, typer.Option(help="Write where everything ran, and why, to this JSON file.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Fail rather than move a chunk to another device.")] = False,
@@ -158,6 +160,9 @@ def run(
 
     if form is OutputFormat.parquet and output is None:
         raise RequestError("--format parquet needs a file: add -o FILE")
+    if form is None:
+        ending = "" if output is None else output.suffix.removeprefix(".").lower()
+        form = OutputFormat(ending) if ending in set(OutputFormat) else OutputFormat.table
     _check_outputs(output, report)
     source = _read_plan(plan)
     with _connect(cluster, data, source, follow_links) as session:

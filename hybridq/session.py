@@ -463,6 +463,14 @@ class Query:
         self._catalog, self._recursion = new._catalog, new._recursion
         self._version, self._plan_seconds = new._version, new._plan_seconds
 
+    def _tables_now(self) -> Catalog:
+        """Return the tables that the query is planned for, which stay what they are while it runs."""
+        while True:
+            self._plan_again()
+            catalog = self._catalog.snapshot()
+            if self._version is None or self._version == catalog.version:
+                return catalog
+
     def _predict(self, available: Mapping[Kind, int], with_break_even: bool = False) -> dict[int, StagePrediction]:
         """Return what each stage is expected to take in each mode on the slots of each kind that there are."""
         from hybridq.dispatch.memory import rows_that_fit
@@ -518,7 +526,7 @@ class Query:
         session._check_open()
         start = time.perf_counter()
         chosen = check_mode(mode)
-        self._plan_again()
+        catalog = self._tables_now()
         if self._recursion is not None:
             return self._over_rows(self._recursion, mode, strict)._submit(mode, strict, target)
 
@@ -529,7 +537,7 @@ class Query:
 
         def replan(too_large: frozenset[int]) -> tuple[PhysicalPlan, tuple[Decision, ...]]:
             self._too_large |= too_large
-            self._physical = physical_plan(self._plan, self._catalog, session.config, self._too_large)
+            self._physical = physical_plan(self._plan, catalog, session.config, self._too_large)
             return self._physical, place()
 
         decisions = place()
@@ -537,7 +545,7 @@ class Query:
         report = Report(self._text, mode, {"plan": self._plan_seconds})
         executor = session._connection.executor(name)
         driver = Driver(
-            executor, self._physical, self._catalog, session.config, decisions, name, report, strict, session._hot,
+            executor, self._physical, catalog, session.config, decisions, name, report, strict, session._hot,
             replan, target,
         )  # fmt: skip
         return Handle(driver, self, report, start, lambda: session._connection.forget(name))
@@ -554,7 +562,7 @@ class Query:
             physical = physical_plan(plan, catalog, session.config)
             return Query(session, plan, physical, text, start, catalog).collect(mode, strict).to_arrow()
 
-        catalog, seconds = recursion.run(session._catalog, collect)
+        catalog, seconds = recursion.run(session._catalog.snapshot(), collect)
         plan = logical_plan(recursion.parts.rest, catalog)
         physical = physical_plan(plan, catalog, session.config)
         start = time.perf_counter() - self._plan_seconds - seconds

@@ -10,6 +10,7 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -25,6 +26,7 @@ from hybridq.errors import (
     QueryCancelled,
     RequestError,
 )
+from hybridq.testing.in_process import connect_in_process
 
 ROWS = 40_000
 UNITS = 200
@@ -351,3 +353,30 @@ def test_interrupt_cancels_and_the_session_remains_usable(session, data):
     """)
     done = run(["-c", program])
     assert done.stdout.strip() == "interrupted 3", done.stderr
+
+
+def test_tables_stay_what_they_are_while_a_query_runs():
+    """Its stages read them one after the other, and all read what was there when it began."""
+    text = "select max(k) as high, (select min(k) from t) as low, (select count(*) from t) as n from t"
+
+    def numbers(k):
+        return pa.table({"k": pa.array([k] * 1000, pa.int64())})
+
+    with connect_in_process(chunk_units=1) as session:
+        session.register("t", numbers(1))
+        query = session.sql(text)
+        for new in (2, 3):
+            handle = query.submit()
+            session.register("t", numbers(new))
+            assert handle.result().to_arrow().to_pylist() == [{"high": new - 1, "low": new - 1, "n": 1000}]
+
+
+def test_a_registered_data_frame_may_be_changed():
+    frame = pd.DataFrame({"a": [1, 2, 3], "f": [1.0, None, 3.0]})
+    with connect_in_process() as session:
+        session.register("t", frame)
+        frame.loc[:, "a"] = [10, 20, 30]
+        frame.loc[:, "f"] = 9.0
+        assert session.sql("select sum(a) as a, sum(f) as f from t").collect().to_arrow().to_pylist() == [
+            {"a": 6, "f": 4.0}
+        ]
