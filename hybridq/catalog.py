@@ -319,6 +319,8 @@ class Catalog:
             table = _make_table(name, source)
         except DataError as error:
             raise DataError(f"table {name!r}: {error}") from error
+        except OSError as error:  # of a path that no file system takes
+            raise DataError(f"table {name!r}: cannot be looked for: {error.strerror or error}") from error
         self._tables[name] = table
         self._unreadable.pop(name, None)
         self.version += 1
@@ -353,7 +355,10 @@ class Catalog:
         DataError
             The folder does not exist or has no table, none of its tables can be read, or a link leads out of it.
         """
-        found = storage.tables_in(directory, follow_links)
+        try:
+            found = storage.tables_in(directory, follow_links)
+        except OSError as error:  # of a path that no file system takes
+            raise DataError(f"the folder cannot be looked for: {error.strerror or error}") from error
         unreadable: dict[str, DataError] = {}
         for name, path in found.items():
             try:

@@ -427,3 +427,12 @@ def test_links_that_lead_out_of_a_folder_are_refused_unless_asked_for(tmp_path: 
         link.unlink()
     catalog = Catalog()
     catalog.register("t", outside / "secret.parquet")  # by its own name, wherever it is
+
+
+@pytest.mark.parametrize("path", ["x" * 5000, "x" * 5000 + "/*.parquet"])
+def test_paths_that_no_file_system_takes(path: str) -> None:
+    catalog = Catalog()
+    with pytest.raises(DataError, match=r"cannot be looked for|no file"):
+        catalog.register("t", path)
+    with pytest.raises(DataError, match="File name too long"):
+        catalog.register_folder(path)
