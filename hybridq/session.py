@@ -468,7 +468,9 @@ class Query:
         while True:
             self._plan_again()
             catalog = self._catalog.snapshot()
-            if self._version is None or self._version == catalog.version:
+            # The rows of a recursion's steps are in a catalog of its query's own, which nobody changes.
+            own = self._version is None or self._catalog is not self._session._catalog
+            if own or self._version == catalog.version:
                 return catalog
 
     def _predict(self, available: Mapping[Kind, int], with_break_even: bool = False) -> dict[int, StagePrediction]:
