@@ -57,7 +57,7 @@ SECTIONS: dict[str, tuple[tuple[str, str], ...]] = {
         ("QUALIFY", "select a from t qualify row_number() over (order by a) = 1"),
     ),
     "Joins": (
-        ("INNER, USING, NATURAL", "select a, c from t join u using (a)"),
+        ("INNER, also with USING and NATURAL", "select a, c from t join u using (a)"),
         ("LEFT, RIGHT, FULL", "select t.a, c from t full join u on t.a = u.a"),
         ("CROSS", "select t.a, c from t cross join u"),
         ("conditions without an equality", "select t.a, c from t left join u on t.a < u.a"),
