@@ -94,7 +94,7 @@ def scalar(value: Any, data_type: DataType) -> plc.Scalar:
 
 
 def kept_scalar(key: Hashable, make: Callable[[], plc.Scalar]) -> plc.Scalar:
-    """Return a scalar, made once: making one takes the device as long as it takes to add up a million numbers.
+    """Return a scalar, made once: making one takes an allocation and a copy to the device.
 
     Parameters
     ----------
@@ -108,7 +108,8 @@ def kept_scalar(key: Hashable, make: Callable[[], plc.Scalar]) -> plc.Scalar:
         found = make()
         if len(_kept_scalars) < KEPT_SCALARS:
             synchronize()  # other threads, on other streams, may use it at once
-            _kept_scalars[key] = found  # for good: nobody knows which stream still reads one
+            # For good, and the first of two: nobody knows which stream still reads one.
+            return _kept_scalars.setdefault(key, found)
     return found
 
 
