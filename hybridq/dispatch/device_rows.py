@@ -21,13 +21,12 @@ from hybridq.engines.account import DeviceAccount
 from hybridq.engines.protocol import Engine, Frame
 from hybridq.engines.support import expression_lacking
 from hybridq.errors import DeviceOutOfMemory
+from hybridq.merge.finishing import finishing_expressions
 from hybridq.physical.pipeline import (
     AggregateMerge,
     CollectSink,
     ConcatenateMerge,
-    FilterStep,
-    FinishLimit,
-    FinishSort,
+    FinishWindow,
     PartialAggregateSink,
     ProjectStep,
     Stage,
@@ -197,19 +196,10 @@ def finishes_on_device(stage: Stage) -> bool:
     """
     if not merges_groups(stage) or not isinstance(stage.merge, AggregateMerge):
         return False
-    computed = list(stage.merge.final)
-    expressions = [item.expression for item in stage.merge.final]
-    for step in stage.finish:
-        if isinstance(step, ProjectStep):
-            computed += step.expressions
-            expressions += [item.expression for item in step.expressions]
-        elif isinstance(step, FilterStep):
-            expressions.append(step.predicate)
-        elif isinstance(step, FinishSort):
-            expressions += [key.expression for key in step.keys]
-        elif not isinstance(step, FinishLimit):
-            return False
-    if any(is_decimal(item.expression.type) and not isinstance(item.expression, Column) for item in computed):
+    if any(isinstance(step, FinishWindow) for step in stage.finish):
+        return False
+    expressions = finishing_expressions(stage.merge, stage.finish)
+    if any(is_decimal(expression.type) and not isinstance(expression, Column) for expression in expressions):
         return False
     return not any(expression_lacking("gpu", node) for expression in expressions for node in walk(expression))
 

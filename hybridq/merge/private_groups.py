@@ -18,6 +18,7 @@ from hybridq.engines.protocol import Engine, Frame
 from hybridq.engines.support import expression_lacking
 from hybridq.merge.aggregate import final_values
 from hybridq.merge.finish import finish_frame
+from hybridq.merge.finishing import finishing_expressions
 from hybridq.physical.pipeline import AggregateMerge, FilterStep, FinishLimit, FinishSort, FinishStep, Stage
 from hybridq.plan.expressions import Call, Column, Expression, Literal, NamedExpression, walk
 
@@ -121,10 +122,8 @@ def _joined(operator: str, terms: list[Expression]) -> Expression:
 
 def _lacking(merge: AggregateMerge, steps: tuple[FinishStep, ...]) -> bool:
     """Tell whether GPUs cannot compute final values or conditions."""
-    expressions = [item.expression for item in merge.final]
-    for step in steps:
-        if isinstance(step, FilterStep):
-            expressions.append(step.predicate)
-        elif isinstance(step, FinishSort):
-            expressions += [key.expression for key in step.keys]
-    return any(expression_lacking("gpu", node) for expression in expressions for node in walk(expression))
+    return any(
+        expression_lacking("gpu", node)
+        for expression in finishing_expressions(merge, steps)
+        for node in walk(expression)
+    )
