@@ -242,20 +242,22 @@ def compute_chunk(
             admitted.enter_context(all_in_use(tables))
             start = time.perf_counter()
             try:
-                groups = task.complete and isinstance(stage.merge, AggregateMerge)
-                stays = (task.output if groups else task.stay) != "no"
+                whole_groups = task.complete and isinstance(stage.merge, AggregateMerge)
+                stay = task.output if whole_groups else task.stay
                 if chunk.rounds:
                     table = in_rounds(engine, stage, chunk, inputs, clock, task.complete)
                 else:
-                    table = run_stage(engine, stage, chunk, inputs, clock, hot, pieces, ahead, stays, task.complete)
+                    table = run_stage(
+                        engine, stage, chunk, inputs, clock, hot, pieces, ahead, stay != "no", task.complete
+                    )
                 with clock.section("sink"):
-                    if groups and isinstance(table, DeviceRows):
+                    if whole_groups and isinstance(table, DeviceRows):
                         finished = finished_on_device(engine, stage, [table], whole=True)
                         table = finished or merge_tables(stage, [table], last=True)
                     elif task.complete and not isinstance(table, DeviceRows):
                         table = merge_tables(stage, [table], last=True)
                     if task.complete:
-                        _for_others(table, task.output if groups else task.stay)
+                        _for_others(table, stay)
                     event |= {"outcome": "done", "rows": table.num_rows, "bytes": table.nbytes}
                     sink = stage.pipeline.sink
                     if isinstance(table, DeviceRows):
