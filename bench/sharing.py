@@ -17,8 +17,9 @@ from typing import Any
 
 from hybridq.placement.review import idle_at_end
 from hybridq.placement.stage_times import entry_of, stage_seconds
+from hybridq.query import Query
 from hybridq.report import Report
-from hybridq.session import Query, connect
+from hybridq.session import connect
 from hybridq.shipped import find_plan
 
 RUNS = {"cpu": 1, "gpu": 2, "cop": 5}

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from hybridq.dispatch.driver import Driver
     from hybridq.dispatch.progress import Progress
+    from hybridq.query import Query
     from hybridq.report import Report
-    from hybridq.session import Query
 
 WAIT_SECONDS = 0.2
 """How long a wait lasts before it looks for Ctrl-C again."""

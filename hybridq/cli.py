@@ -21,7 +21,8 @@ from hybridq.errors import ExecutionError, HybridqError, RequestError
 
 # Everything else is imported where it is used: `hybridq --help` must not wait for Arrow or Dask.
 if TYPE_CHECKING:
-    from hybridq.session import Query, Session
+    from hybridq.query import Query
+    from hybridq.session import Session
 
 INTERRUPTED = 130
 

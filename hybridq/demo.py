@@ -23,8 +23,9 @@ from hybridq.testing.reference import REFERENCES, duckdb_answer, duckdb_connecti
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from hybridq.query import Query
     from hybridq.report import Report
-    from hybridq.session import Query, Session
+    from hybridq.session import Session
 
 QUERIES = ("tpch/q01", "tpch/q03")
 MODES = ("cpu", "cop", "auto")

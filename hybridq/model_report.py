@@ -20,8 +20,9 @@ from hybridq.shipped import find_plan, plan_names
 
 if TYPE_CHECKING:
     from hybridq.placement.placer import Placer
+    from hybridq.query import Query
     from hybridq.report import Report
-    from hybridq.session import Query, Session
+    from hybridq.session import Session
 
 TRAINING_ROUNDS = 3
 """Rounds after which predictions count as trained."""
