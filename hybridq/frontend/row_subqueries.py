@@ -27,8 +27,8 @@ def with_rows_looked_up(text: str) -> str:
     """Return the text with EXISTS in place of IN of rows of values over subqueries, in conditions.
 
     >>> with_rows_looked_up("select 1 from t where (a, b) in (select c, d from u)")
-    'select 1 from t where exists (select 1 from (select c, d from u) as row_0(row_0_0, row_0_1) where row_0_0 = (a) \
-and row_0_1 = (b))'
+    'select 1 from t where exists (select 1 from (select c, d from u) as row_5(row_5_0, row_5_1) where row_5_0 = (a) \
+and row_5_1 = (b))'
     """
     return changed(text, list(_Lookups(text, tokens(text)).edits()))
 
@@ -85,14 +85,3 @@ class _Lookups(TextReader):
         subquery = self._text[self._offset(query) : self._offset(end - 1) + 1]
         source = f"{subquery} as {name}({', '.join(columns)})"
         return end, f"{'not ' if negated else ''}exists (select 1 from {source} where {' and '.join(tests)})"
-
-    def _parts(self, opening: int) -> list[str]:
-        """Return the texts between the commas of a parenthesis."""
-        parts, begin, depth = [], opening + 1, 0
-        closing = self._closing(opening)
-        for position in range(opening + 1, closing):
-            depth += (self._value(position) in ("(", "[")) - (self._value(position) in (")", "]"))
-            if depth == 0 and self._value(position) == ",":
-                parts.append(self._text[self._offset(begin) : self._offset(position)].rstrip())
-                begin = position + 1
-        return [*parts, self._text[self._offset(begin) : self._offset(closing)].rstrip()]

@@ -50,13 +50,6 @@ class _Rows(TextReader):
             return False
         return bool(self._value(opening + 1) != "select" and list(self._commas(opening)))
 
-    def _commas(self, opening: int) -> Iterator[int]:
-        position, closing = opening + 1, self._closing(opening)
-        while position < closing:
-            if self._value(position) == ",":
-                yield position
-            position = self._closing(position) + 1 if self._value(position) == "(" else position + 1
-
     def _options(self, opening: int) -> Iterator[int]:
         for before in (opening, *self._commas(opening)):
             if self._value(before + 1) == "(" and self._is_row(before + 1):

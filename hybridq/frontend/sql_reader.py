@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from hybridq.errors import Unsupported
 from hybridq.frontend.sql_text import Token, place
@@ -42,6 +42,23 @@ class TextReader:
             if depth == 0:
                 return position
         raise self._refused(opening, "this parenthesis is not closed")
+
+    def _commas(self, opening: int) -> Iterator[int]:
+        """Yield the positions of the commas of a parenthesis, but for those within others."""
+        depth = 0
+        for position in range(opening + 1, self._closing(opening)):
+            depth += (self._value(position) in ("(", "[")) - (self._value(position) in (")", "]"))
+            if depth == 0 and self._value(position) == ",":
+                yield position
+
+    def _parts(self, opening: int) -> list[str]:
+        """Return the texts between the commas of a parenthesis."""
+        commas, closing = list(self._commas(opening)), self._closing(opening)
+        begins, ends = (opening + 1, *(comma + 1 for comma in commas)), (*commas, closing)
+        return [
+            self._text[self._offset(begin) : self._offset(end)].rstrip()
+            for begin, end in zip(begins, ends, strict=True)
+        ]
 
     def _offset(self, position: int) -> int:
         """Return where a token begins; behind the last one, where the text ends."""

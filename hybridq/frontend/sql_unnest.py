@@ -389,17 +389,9 @@ class _Rewriting(TextReader):
 
     def _arguments(self, position: int) -> list[str]:
         """Return what UNNEST at a position is called with."""
-        closing = self._closing(position + 1)
-        starts, depth = [position + 2], 0
-        for each in range(position + 2, closing):
-            depth += (self._value(each) in ("(", "[")) - (self._value(each) in (")", "]"))
-            if depth == 0 and self._value(each) == ",":
-                starts.append(each + 1)
-        ends = [*(start - 1 for start in starts[1:]), closing]
-        if closing == position + 2:
+        if self._closing(position + 1) == position + 2:
             raise self._refused(position, "UNNEST takes a list")
-        pairs = zip(starts, ends, strict=True)
-        return [self._text[self._found[start].offset : self._found[end].offset].rstrip() for start, end in pairs]
+        return self._parts(position + 1)
 
     def _is_name(self, position: int) -> bool:
         if not 0 <= position < len(self._found):
