@@ -94,8 +94,8 @@ def _replace(call: Call, arguments: list[Column]) -> Column:
 def named_groups(pattern: str) -> tuple[str, int]:
     r"""Return a pattern whose captured groups have the names g1, g2 and so on, and how many there are.
 
-    >>> named_groups(r"(a)(?:b)\\([(]")
-    ('(?P<g1>a)(?:b)\\\\([(]', 1)
+    >>> named_groups(r"(a)(?:b)\([(]")
+    ('(?P<g1>a)(?:b)\\([(]', 1)
     """
     count = 0
 

@@ -190,7 +190,7 @@ def condensation(
     >>> mean = AggregateCall("", "avg", Column(pa.int64(), "x"), pa.float64())
     >>> how, made, final = condensation([WindowCall("mean", "aggregate", (), pa.float64(), (), (), aggregate=mean)], ())
     >>> [str(item) for item in how.columns]
-    ['CAST(x AS decimal128(38, 0)) AS state:0', 'CASE WHEN is_not_null(x) THEN 1 ELSE NULL END AS state:1']
+    ['cast(x as decimal128(38, 0)) AS state:0', 'CASE WHEN is_not_null(x) THEN 1 ELSE NULL END AS state:1']
     >>> [call.text for call in made]
     ['sum(state:0) OVER ()', 'sum(state:1) OVER ()']
     """
