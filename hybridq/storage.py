@@ -6,7 +6,7 @@ import datetime
 import glob
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,21 @@ from hybridq.errors import DataError
 
 PARQUET_SUFFIX = ".parquet"
 _URL = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
+_CONTENT_NAMES = ("ETag", "etag", "VersionId", "version_id", "generation", "sha")
+"""What object stores say of a file that is another for another content, by fsspec's names."""
+
+
+def _this_system() -> str:
+    """Return a name of the running kernel, which containers on it share."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        import platform  # a module to load for one name, which Linux does without
+
+        return platform.node()
+
+
+_SYSTEM = _this_system()
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +45,16 @@ class FileStamp:
     mtime_ns : int
         Time of the last change in nanoseconds since 1970 (0 where the file system does not say).
     etag : str
-        What an object store calls this content; empty where there is no such thing.
+        What an object store calls this content, and its version; empty where there is no such thing.
+    inode : int
+        Number of the file on its file system (0 where that does not say): a file in its place has another.
+    ctime_ns : int
+        Time of the last change of the file or of what is said of it, in nanoseconds since 1970. Unlike ``mtime_ns`` no
+        program can set it (0 where the file system does not say).
+    device : int
+        Number of the file system on the system that looked.
+    system : str
+        Which system looked: inodes and times of change may be others on another one, of a copy or another mount.
     footer : str
         Digest of its footer, once that was read and checked; of no account where stamps are compared.
     """
@@ -39,7 +63,33 @@ class FileStamp:
     size: int
     mtime_ns: int
     etag: str = ""
+    inode: int = 0
+    ctime_ns: int = 0
+    device: int = 0
+    system: str = _SYSTEM
     footer: str = field(default="", compare=False)
+
+    def is_same(self, now: FileStamp, footer_of: Callable[[FileStamp], str]) -> bool:
+        """Tell whether a file is still what it was, as far as one can tell without reading it.
+
+        Inodes are no more than a hint, for some network file systems give a file another one now and then, and so are
+        times of change as two systems see them. Where a hint speaks against it, the footers decide.
+
+        Parameters
+        ----------
+        now : FileStamp
+            The file of the same path, looked at now.
+        footer_of : callable
+            Gives the digest of the footer that a file has now.
+        """
+        if (self.size, self.mtime_ns, self.etag) != (now.size, now.mtime_ns, now.etag):
+            return False
+        if self.ctime_ns != now.ctime_ns:
+            if (self.system, self.device) == (now.system, now.device):
+                return False
+        elif self.inode == now.inode:
+            return True
+        return bool(self.footer) and footer_of(now) == self.footer
 
 
 def is_url(path: str) -> bool:
@@ -81,21 +131,29 @@ def stamp(path: str) -> FileStamp:
             filesystem, inner = _remote(path)
             filesystem.invalidate_cache(inner)  # listings are kept, and would hide a change
             return _remote_stamp(path, filesystem.info(inner))
-        status = Path(path).stat()
+        status = os.stat(path)  # noqa: PTH116 (often: each file of each chunk, twice)
     except FileNotFoundError as error:
         raise DataError(f"cannot read {path}: it does not exist") from error
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
-    return FileStamp(path, status.st_size, status.st_mtime_ns)
+    return FileStamp(
+        path, status.st_size, status.st_mtime_ns, "", status.st_ino, status.st_ctime_ns, status.st_dev, _SYSTEM
+    )
 
 
-def check_unchanged(seen: FileStamp) -> None:
+def check_unchanged(seen: FileStamp, footer_of: Callable[[FileStamp], str]) -> None:
     """Check that a file is the one whose footer was read.
+
+    Parameters
+    ----------
+    seen : FileStamp
+    footer_of : callable
+        See ``FileStamp.is_same``.
 
     Raises
     ------
     DataError
-        It is gone, or its size or time of change differ.
+        It is gone, or another.
     """
     try:
         now = stamp(seen.path)
@@ -104,8 +162,12 @@ def check_unchanged(seen: FileStamp) -> None:
             gone = f"{seen.path} has been removed since it was registered: restore it, or register the table again"
             raise DataError(gone) from error
         raise
-    if now != seen:
-        what = f"{seen.size} bytes then, {now.size} now" if now.size != seen.size else "written again since"
+    if not seen.is_same(now, footer_of):
+        what = "written again since"
+        if now.size != seen.size:
+            what = f"{seen.size} bytes then, {now.size} now"
+        elif now.mtime_ns == seen.mtime_ns:
+            what += ", or its permissions or links were changed, which cannot be told apart"
         raise DataError(f"{seen.path} has changed since it was registered ({what}): register the table again")
 
 
@@ -251,10 +313,17 @@ def _remote(url: str) -> tuple[Any, str]:
 
 
 def _remote_stamp(url: str, info: dict[str, Any]) -> FileStamp:
-    changed = info.get("mtime") or info.get("LastModified") or info.get("last_modified") or info.get("created")
-    seconds = changed.timestamp() if isinstance(changed, datetime.datetime) else changed
-    mtime_ns = int(seconds * 1_000_000_000) if isinstance(seconds, int | float) else 0
-    return FileStamp(url, int(info.get("size") or 0), mtime_ns, str(info.get("ETag") or info.get("etag") or ""))
+    mtime_ns = _nanoseconds(info.get("mtime") or info.get("LastModified") or info.get("last_modified"))
+    created_ns = _nanoseconds(info.get("created"))
+    content = " ".join(str(info[name]) for name in _CONTENT_NAMES if info.get(name))
+    # A local file system calls the last change "created".
+    inode = info.get("ino") if isinstance(info.get("ino"), int) else 0
+    return FileStamp(url, int(info.get("size") or 0), mtime_ns or created_ns, content, inode or 0, created_ns)
+
+
+def _nanoseconds(moment: object) -> int:
+    seconds = moment.timestamp() if isinstance(moment, datetime.datetime) else moment
+    return int(seconds * 1_000_000_000) if isinstance(seconds, int | float) else 0
 
 
 def _find_remote(url: str) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import time
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ import pytest
 from hybridq import catalog as catalog_module
 from hybridq import storage
 from hybridq.catalog import MEMORY_UNIT_ROWS, Catalog, MemoryUnit, ParquetUnit
+from hybridq.engines.footer import digest_at
 from hybridq.errors import DataError, UnknownTable
+from hybridq.testing.in_process import connect_in_process
 from hybridq.types import Field
 
 NUMBERS = pa.table({"n": pa.array([1, 2, None, 4], pa.int64()), "s": ["a", "b", "c", None]})
@@ -230,16 +233,70 @@ def test_footers_are_read_once_until_the_file_changes(tmp_path: Path, monkeypatc
     Catalog().register("other", path)
     assert len(read) == 1
     stamp = first.units[0].stamp  # type: ignore[attr-defined]
-    storage.check_unchanged(stamp)
+    storage.check_unchanged(stamp, digest_at)
     write(path, NUMBERS.slice(0, 1))
     os.utime(path, ns=(time.time_ns(), stamp.mtime_ns + 1_000_000))
     assert Catalog().register("t", path).rows == 1
     assert len(read) == 2
     with pytest.raises(DataError, match="has changed since it was registered"):
-        storage.check_unchanged(stamp)
+        storage.check_unchanged(stamp, digest_at)
     path.unlink()
     with pytest.raises(DataError, match="has been removed since it was registered"):
-        storage.check_unchanged(stamp)
+        storage.check_unchanged(stamp, digest_at)
+
+
+def put_a_twin(path: Path, values: list[int], by: str) -> None:
+    """Put other values in the place of a file's, without a change of its size or its time of writing."""
+    before = path.stat()
+    twin = write(path.with_name("twin"), pa.table({"n": pa.array(values, pa.int64())}))
+    if by == "renaming":
+        os.utime(twin, ns=(0, before.st_mtime_ns))
+        twin.replace(path)
+    else:
+        path.write_bytes(twin.read_bytes())
+        os.utime(path, ns=(0, before.st_mtime_ns))
+    now = path.stat()
+    assert (now.st_size, now.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+
+
+@pytest.mark.parametrize("by", ["renaming", "writing"])
+def test_a_file_of_the_same_size_and_time_is_another(tmp_path: Path, by: str) -> None:
+    path = write(tmp_path / "t.parquet", pa.table({"n": pa.array([1, 2, 3], pa.int64())}))
+    with connect_in_process() as session:
+        session.register("t", path)
+        query = session.sql("select max(n) as n from t where n < 6")
+        assert query.collect(mode="cpu").to_arrow()["n"].to_pylist() == [3]
+        time.sleep(0.02)  # the clock of file systems has ticks
+        put_a_twin(path, [7, 5, 6], by)
+        with pytest.raises(DataError, match=r"t\.parquet has changed since it was registered \(written again since,"):
+            query.collect(mode="cpu")
+        session.register("t", path)
+        assert session.sql("select n from t").collect().to_arrow()["n"].to_pylist() == [7, 5, 6]
+        assert session.sql("select max(n) as n from t where n < 6").collect().to_arrow()["n"].to_pylist() == [5]
+
+
+@pytest.mark.parametrize("hint", [{"inode": 7}, {"ctime_ns": 7, "device": 7}, {"ctime_ns": 7, "system": "another"}])
+def test_what_another_mount_may_say_differently_is_left_to_the_footer(tmp_path: Path, hint: dict[str, Any]) -> None:
+    path = write(tmp_path / "t.parquet")
+    seen = replace(Catalog().register("t", path).units[0].stamp, **hint)  # type: ignore[attr-defined]
+    storage.check_unchanged(seen, digest_at)
+    with pytest.raises(DataError, match="has changed since it was registered"):
+        storage.check_unchanged(replace(seen, footer="of another"), digest_at)
+
+
+@pytest.mark.parametrize("name", ["ETag", "VersionId", "generation", "ino"])
+def test_a_remote_file_is_told_from_another_by_what_its_store_says(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    store = fsspec.filesystem("memory")
+    with store.open("/twins/t.parquet", "wb") as file:
+        pq.write_table(NUMBERS, file)
+    said: dict[str, Any] = {"name": "/twins/t.parquet", "size": 700, "type": "file", name: 1}
+    monkeypatch.setattr(type(store), "info", lambda self, path, **options: said)
+    seen = storage.stamp("memory://twins/t.parquet")
+    storage.check_unchanged(seen, lambda _: "another")
+    said[name] = 2
+    with pytest.raises(DataError, match="has changed since it was registered"):
+        storage.check_unchanged(seen, lambda _: "another")
 
 
 def test_empty_files(tmp_path: Path) -> None:

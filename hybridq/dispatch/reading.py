@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
+from hybridq.engines.footer import digest_at
 from hybridq.engines.footer_check import trust
 from hybridq.errors import DataError
 from hybridq.storage import FileStamp, check_unchanged
@@ -68,7 +69,7 @@ def _read_once(read: Callable[[], Read], stamps: Sequence[FileStamp]) -> Read:
 
 def _check(stamps: Sequence[FileStamp]) -> None:
     for stamp in stamps:
-        check_unchanged(stamp)
+        check_unchanged(stamp, digest_at)
 
 
 def _may_pass(error: BaseException) -> bool:

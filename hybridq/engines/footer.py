@@ -100,6 +100,8 @@ class FileFooter:
     ----------
     metadata : pyarrow.parquet.FileMetaData
         All of it, as Arrow has parsed it.
+    digest : str
+        Of its bytes.
 
     Raises
     ------
@@ -109,7 +111,8 @@ class FileFooter:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.metadata: pq.FileMetaData = read_footer(path).metadata
+        self.metadata: pq.FileMetaData
+        self.metadata, self.digest = read_footer(path)
         self._groups: dict[tuple[int, tuple[str, ...]], bytes] = {}
         self._column_bytes: dict[str, tuple[int, ...]] = {}
 
@@ -224,6 +227,20 @@ def footer_of(path: str) -> FileFooter:
 def footer_at(seen: FileStamp) -> FileFooter:
     """Return the footer of a file that has been looked at."""
     return FileFooter(seen.path)
+
+
+def digest_at(seen: FileStamp) -> str:
+    """Return the digest of the footer of a file that has been looked at; an empty one if it is no Parquet file.
+
+    Raises
+    ------
+    DataError, OSError
+        The file cannot be read.
+    """
+    try:
+        return footer_at(seen).digest
+    except ValueError:
+        return ""
 
 
 def place_of(column: pq.ColumnChunkMetaData) -> Place:
