@@ -44,6 +44,9 @@ LOG_TAIL_BYTES = 64 * 1024
 KEEP_SECONDS = 2.0
 """How often a cluster looks whether a worker has closed, after losing its connection, and starts it anew."""
 
+KEPT_FOR_LOOKING = 20
+"""Messages, transitions, samples and the like that each process keeps for nobody but who looks into Dask itself."""
+
 MEMORY_SHARE = 0.75
 """Share of the machine's memory that workers with ``memory: auto`` divide among them."""
 
@@ -344,6 +347,10 @@ def _dask_settings(topology: Topology, stall_timeout: float) -> dict[str, Any]:
         # second at the whole machine: 9 % of a core for nothing but a line in a log.
         "distributed.admin.tick.interval": "1 s",
         "distributed.admin.system-monitor.interval": "2 s",
+        # What Dask keeps for those who look into it: tasks among the thousand last messages to each worker.
+        "distributed.admin.system-monitor.log-length": KEPT_FOR_LOOKING,
+        "distributed.admin.low-level-log-length": KEPT_FOR_LOOKING,
+        "distributed.diagnostics.computations.max-history": KEPT_FOR_LOOKING,
     }
 
 
@@ -353,6 +360,7 @@ def specification(topology: Topology, scratch: str) -> tuple[dict[str, Any], dic
     from distributed.system import MEMORY_LIMIT
 
     from hybridq.dispatch.messages import prompt_scheduler
+    from hybridq.dispatch.spans import scheduler_extensions
 
     tls: dict[str, Any] = {}
     if topology.security is not None:
@@ -368,6 +376,7 @@ def specification(topology: Topology, scratch: str) -> tuple[dict[str, Any], dic
             "dashboard": topology.dashboard,
             "dashboard_address": ":8787" if topology.dashboard else ":0",
             "plugins": [prompt_scheduler()],
+            "extensions": None if topology.dashboard else scheduler_extensions(),
         },
     }
     shared = MEMORY_LIMIT * MEMORY_SHARE - sum(

@@ -229,6 +229,7 @@ def connect_again_if_greeted_late(client: Any) -> None:
             await ensure(timeout=timeout)
         except AssertionError as error:
             raise OSError("the scheduler's greeting did not come alone") from error
+        send_promptly(getattr(client, "scheduler_comm", None))  # a new one
 
     client._ensure_connected = ensure_connected
 
