@@ -165,22 +165,38 @@ def _chunks(report: Report) -> dict[str, int]:
 def _print_answer(name: str, answer: pa.Table, console: Console) -> None:
     title = f"{name}: {_count(answer.num_rows, 'row')}"
     cells = [["NULL" if value is None else plain(value) for value in column.to_pylist()] for column in answer.columns]
-    if answer.num_rows < answer.num_columns:  # wide and short: a row of the answer goes down the page
-        table = Table(title=f"{title}, one a column", title_justify="left", title_style="bold", show_header=False)
-        table.add_column(style="bold", no_wrap=True)
-        for _ in range(answer.num_rows):
-            table.add_column(justify="right", overflow="fold")
-        for column, values in zip(answer.schema, cells, strict=True):
-            table.add_row(column.name, *values)
-    else:
-        table = Table(title=title, title_justify="left", title_style="bold")
-        for column in answer.schema:
-            number: Any = "right" if _is_number(column.type) else "left"
-            table.add_column(column.name, justify=number, overflow="fold")
-        for row in zip(*cells, strict=True):
-            table.add_row(*row)
     console.print()
+    if answer.num_rows < answer.num_columns:  # wide and short: a row of the answer goes down the page
+        _print_across(f"{title}, one a column", answer.schema.names, list(zip(*cells, strict=True)), console)
+        return
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for column in answer.schema:
+        number: Any = "right" if _is_number(column.type) else "left"
+        table.add_column(column.name, justify=number, overflow="fold")
+    for row in zip(*cells, strict=True):
+        table.add_row(*row)
     console.print(table)
+
+
+def _print_across(title: str, names: list[str], rows: list[tuple[str, ...]], console: Console) -> None:
+    """Print rows side by side, as many in each table as the page has room for: no number is broken."""
+
+    def table_of(count: int) -> Table:
+        table = Table(title=title, title_justify="left", title_style="bold", show_header=False)
+        table.add_column(style="bold", no_wrap=True)
+        for _ in range(count):
+            table.add_column(justify="right", overflow="fold")
+        for name, *values in zip(names, *rows[:count], strict=True):
+            table.add_row(name, *values)
+        return table
+
+    unlimited = console.options.update(width=10_000)
+    count = len(rows)
+    while count > 1 and console.measure(table_of(count), options=unlimited).maximum > console.width:
+        count -= 1
+    console.print(table_of(count))
+    if rows[count:]:
+        _print_across("", names, rows[count:], console)
 
 
 def _is_number(kind: pa.DataType) -> bool:

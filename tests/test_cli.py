@@ -20,9 +20,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from rich.console import Console
 
-from hybridq import cli, demo
+from hybridq import cli
 from hybridq.output import unique_names, write_answer
 
 
@@ -558,23 +557,6 @@ def test_a_full_disk_says_nothing_more_as_the_process_ends(folder, one_worker):
             check=False,
         )
     assert (run.returncode, run.stderr) == FULL_DISK
-
-
-@pytest.mark.parametrize(
-    ("called", "found", "command"),
-    [
-        (".venv/bin/hybridq", None, ".venv/bin/hybridq"),
-        ("/venv/bin/hybridq", "/venv/bin/hybridq", "hybridq"),
-        ("-c", None, "hybridq"),
-    ],
-)
-def test_the_demo_names_a_command_that_a_shell_finds(monkeypatch, tmp_path, called, found, command):
-    monkeypatch.setattr(sys, "argv", [called, "demo"])
-    monkeypatch.setattr(demo.shutil, "which", lambda _: found)
-    text = io.StringIO()
-    demo._print_next_steps(tmp_path, Console(file=text))
-    assert f"| {command} run - --data {tmp_path}" in text.getvalue()
-    assert f"  {command} explain" in text.getvalue()
 
 
 def test_a_cluster_is_served_until_interrupted(call, folder):

@@ -1,0 +1,40 @@
+"""What the demo prints."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pyarrow as pa
+import pytest
+from rich.console import Console
+
+from hybridq import demo
+
+
+@pytest.mark.parametrize(
+    ("called", "found", "command"),
+    [
+        (".venv/bin/hybridq", None, ".venv/bin/hybridq"),
+        ("/venv/bin/hybridq", "/venv/bin/hybridq", "hybridq"),
+        ("-c", None, "hybridq"),
+    ],
+)
+def test_the_demo_names_a_command_that_a_shell_finds(monkeypatch, tmp_path, called, found, command):
+    monkeypatch.setattr(sys, "argv", [called, "demo"])
+    monkeypatch.setattr(demo.shutil, "which", lambda _: found)
+    text = io.StringIO()
+    demo._print_next_steps(tmp_path, Console(file=text))
+    assert f"| {command} run - --data {tmp_path}" in text.getvalue()
+    assert f"  {command} explain" in text.getvalue()
+
+
+@pytest.mark.parametrize(("width", "tables"), [(25, 4), (40, 4), (45, 2), (80, 1)])
+def test_no_number_of_a_wide_answer_is_broken(width, tables):
+    values = [[10**14 + row * 10 + column for row in range(4)] for column in range(5)]
+    answer = pa.table({f"c{column}": each for column, each in enumerate(values)})
+    text = io.StringIO()
+    demo._print_answer("wide", answer, Console(file=text, width=width))
+    printed = text.getvalue()
+    assert all(str(value) in printed for each in values for value in each)
+    assert printed.count("c0") == printed.count("c4") == tables
