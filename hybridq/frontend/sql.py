@@ -31,6 +31,7 @@ from hybridq.frontend.sql_synonyms import with_synonyms
 from hybridq.frontend.sql_tags import TAG, tagged_notes, with_tagged_subqueries
 from hybridq.frontend.sql_text import has_multisets
 from hybridq.frontend.sql_unnest import UnnestText, without_unnest
+from hybridq.frontend.sql_using import with_joins_spelled_out
 from hybridq.frontend.substrait import plan_substrait
 from hybridq.frontend.substrait_reads import is_supported
 from hybridq.frontend.substrait_subqueries import JoinNote
@@ -199,10 +200,10 @@ def _substrait(text: str, tables: Mapping[str, Schema], push_filters: bool = Tru
         # an inner join below them a semi join, which has fewer.
         context.remove_optimizer_rule("eliminate_join")
     written = with_synonyms(with_windows_spelled_out(text))
-    short = with_short_chains(written)
-    unnested = without_unnest(short)
     options = datafusion.SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
     try:
+        short = with_short_chains(_with_joins(context, written, options, tables))
+        unnested = without_unnest(short)
         unnests = _registered(context, unnested, options)
         text = with_doubles(with_microseconds(short if unnested is None else unnested.text))
         try:
@@ -270,6 +271,23 @@ def _planned(
         else:
             raise
     return _planned(context, changed, options)
+
+
+def _with_joins(
+    context: datafusion.SessionContext, text: str, options: datafusion.SQLOptions, tables: Mapping[str, Schema]
+) -> str:
+    """Return the text with ON in the place of USING, where DataFusion would not do."""
+    known = {name: [field.name for field in schema] for name, schema in tables.items()}
+
+    def columns_of(query: str) -> list[str] | None:
+        query = with_joins_spelled_out(query, columns_of, known)
+        try:
+            frame, _ = _planned(context, with_doubles(with_microseconds(query)), options)
+        except Exception:
+            return None
+        return list(frame.schema().names)
+
+    return with_joins_spelled_out(text, columns_of, known)
 
 
 def _with_tags(

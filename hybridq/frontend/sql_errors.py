@@ -333,6 +333,13 @@ def _interval_product(match: re.Match[str], text: str, tables: Mapping[str, Sche
     )
 
 
+def _using(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:
+    return Unsupported(
+        "USING and NATURAL are supported between tables and subqueries with names, and not beside joins in parentheses:"
+        " write ON a.x = b.x, and a.x, b.x or coalesce(a.x, b.x) for x"
+    )
+
+
 def _cast(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:
     return CastFailed(f"a constant cannot be converted: {_last_cause(match['rest'])}")
 
@@ -373,6 +380,7 @@ _CONVERSIONS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], str, Mapping
     (re.compile(r"Cast error: (?P<rest>.*)", re.DOTALL), _cast),
     (re.compile(r"Divide by zero", re.IGNORECASE), _zero),
     (re.compile(r"(?:Arithmetic overflow|Overflow happened)(?P<rest>.*)", re.DOTALL), _overflow),
+    (re.compile(r"join constraint: `using`"), _using),
     (re.compile(r"(?:This feature is not implemented: |NotImplemented\(\"?)(?P<rest>.*)", re.DOTALL), _feature),
 )
 

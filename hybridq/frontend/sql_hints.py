@@ -57,7 +57,6 @@ CLAUSES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\blateral\b", "this LATERAL subquery is not supported: try a join, and row_number() in place of LIMIT"),
         (r"//", "// is not supported: / of integers gives an integer"),
         (r"\*\*", "** is not supported: write power(a, b)"),
-        (r"\busing\s*\(", "FULL JOIN with USING is not supported: write ON a.x = b.x, and coalesce(a.x, b.x) for x"),
         (
             r"\bexclude\s+(current|group|ties|no)\b",
             "EXCLUDE in a window frame is not supported: two windows, or CASE, may give the same",

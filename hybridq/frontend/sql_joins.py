@@ -16,7 +16,8 @@ from hybridq.frontend.substrait_subqueries import JoinNote
 _JOIN = re.compile(r"(LeftAnti|RightAnti|LeftMark) Join:(?P<conditions>.*)")
 _NULL_AWARE = " null_aware"
 _IN = re.compile(r" (NOT )?IN \(<subquery>\)")
-_TESTED = re.compile(r"IN \(<subquery>\)\)* IS |(coalesce|nvl2?|ifnull|nullif)\(.*IN \(<subquery>\)", re.IGNORECASE)
+_TESTED = re.compile(r"IN \(<subquery>\)\)* IS ")
+_CALL = re.compile(r"(?:coalesce|nvl2?|ifnull|nullif)(?=\()", re.IGNORECASE)
 
 
 def join_notes(planned: str, optimized: str, names: frozenset[str]) -> list[JoinNote]:
@@ -34,7 +35,7 @@ def join_notes(planned: str, optimized: str, names: frozenset[str]) -> list[Join
     Unsupported
         A name could be taken for DataFusion's mark.
     """
-    if _TESTED.search(planned):
+    if _TESTED.search(planned) or any(_has_in(planned[call.end() :]) for call in _CALL.finditer(planned)):
         # DataFusion takes the result of IN for one that is never NULL.
         raise Unsupported("a test whether IN over a subquery is NULL (IS, COALESCE) is not supported")
     lines = [match for line in optimized.splitlines() if (match := _JOIN.match(line.lstrip()))]
@@ -56,6 +57,16 @@ def join_notes(planned: str, optimized: str, names: frozenset[str]) -> list[Join
         else:
             notes.append(JoinNote("anti", False))
     return notes
+
+
+def _has_in(rest: str) -> bool:
+    """Tell whether IN is tested in the parentheses that a text begins with; yes, if a text in quotes could hide it."""
+    line, depth = rest.partition("\n")[0], 0
+    for end, character in enumerate(line):
+        depth += (character == "(") - (character == ")")
+        if depth == 0 and '"' not in line[:end]:
+            return _IN.search(line, 0, end) is not None
+    return _IN.search(line) is not None
 
 
 def _compares_in(planned: str, conditions: str) -> bool:

@@ -20,6 +20,7 @@ import pyarrow as pa
 from hybridq.errors import Unsupported
 from hybridq.frontend.arrow_names import type_at
 from hybridq.frontend.sql_clauses import Place, Select, places
+from hybridq.frontend.sql_from import JOIN_WORDS, NOT_ALIASES
 from hybridq.frontend.sql_reader import TextReader
 from hybridq.frontend.sql_text import Token, changed, tokens
 from hybridq.plan.aggregates import BY_SUBSTRAIT_NAME as AGGREGATES
@@ -30,11 +31,6 @@ TABLE, FUNCTION = "hybridq_unnest_", "hybridq_unnests_"
 _FIRST_MARK = 9_000_000_000_000_000
 """Lists are looked up in plans by this bound of a slice, and what follows it: longer than any list."""
 
-_JOIN_WORDS = frozenset({"join", "cross", "inner", "left", "right", "full", "natural"})
-_NOT_ALIASES = _JOIN_WORDS | frozenset(
-    {"on", "using", "where", "group", "having", "window", "qualify", "order", "limit", "offset", "fetch", "for"}
-    | {"union", "intersect", "except", "lateral", "tablesample", "with"}
-)
 _BEFORE_VALUES = frozenset({"when", "then", "else", "case", "and", "or", "not", "in", "like", "select", "distinct"})
 _USE_SUBQUERY = "give what stands beside it a subquery of its own"
 
@@ -274,7 +270,7 @@ class _Rewriting(TextReader):
         """Return where a join begins whose word JOIN is at a position, and its kind."""
         start = position - (self._value(position - 1) == "outer")
         kind = self._value(start - 1)
-        if kind not in _JOIN_WORDS - {"join"}:
+        if kind not in JOIN_WORDS - {"join"}:
             return position, "inner"
         return (start - 1, kind) if self._value(start - 2) != "natural" else (start - 2, "natural")
 
@@ -285,7 +281,7 @@ class _Rewriting(TextReader):
             if self._places[each].callers or self._places[each].select is not select:
                 continue
             value = self._value(each)
-            if value == "," or (value in _JOIN_WORDS and self._value(each + 1) in (*_JOIN_WORDS, "outer")):
+            if value == "," or (value in JOIN_WORDS and self._value(each + 1) in (*JOIN_WORDS, "outer")):
                 return each
             if value == "join":
                 return each
@@ -397,7 +393,7 @@ class _Rewriting(TextReader):
         if not 0 <= position < len(self._found):
             return False
         token = self._found[position]
-        return token.kind == "quoted" or (token.kind == "word" and token.value not in _NOT_ALIASES)
+        return token.kind == "quoted" or (token.kind == "word" and token.value not in NOT_ALIASES)
 
     def _span(self, start: int, stop: int) -> tuple[int, int]:
         return self._offset(start), self._offset(stop)

@@ -6,7 +6,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from hybridq.errors import Unsupported
+from hybridq.errors import AmbiguousColumn, Unsupported
 from hybridq.frontend.sql import export_substrait, plan_sql
 from hybridq.plan.expressions import Call, Case, In, Literal
 from hybridq.plan.nodes import Aggregate, Filter, Join, Limit, Project, Scan, Sort, Union, Values, walk
@@ -36,6 +36,20 @@ def test_scans_of_one_table_are_numbered(tables):
     assert [field.name for field in plan.root.schema] == ["nation.n_name", "nation#2.n_name"]
     (join,) = nodes(plan, Join)
     assert [str(key) for key in (*join.left_keys, *join.right_keys)] == ["nation.n_nationkey", "nation#2.n_regionkey"]
+
+
+@pytest.mark.parametrize("kind", ["", "left", "right", "full"])
+@pytest.mark.parametrize(("first", "second"), [("a", "z"), ("z", "a")])
+def test_a_merged_column_is_where_its_first_table_has_it(tables, kind, first, second):
+    pairs = "(select n_name, n_nationkey from nation)", "(select n_regionkey, n_nationkey from nation)"
+    text = f"select * from {pairs[0]} {first} {kind} join {pairs[1]} {second} using (n_nationkey)"
+    assert plan_sql(text, tables).names == ("n_name", "n_nationkey", "n_regionkey")
+
+
+def test_a_merged_column_is_ambiguous_where_another_table_has_its_name(tables):
+    text = "select n_nationkey from nation a full join nation b using (n_nationkey) cross join nation c"
+    with pytest.raises(AmbiguousColumn, match=r"write a\.n_nationkey or b\.n_nationkey or c\.n_nationkey"):
+        plan_sql(text, tables)
 
 
 def test_names_in_quotes(tables):

@@ -168,7 +168,7 @@ def test_an_ambiguous_column_names_both_tables(tables):
         ("select sum(i8) over (order by i16 rows 2 preceding exclude ties) from types", "EXCLUDE in a window frame"),
         ("select d + 3 * interval '1 day' from types", "INTERVAL times a number"),
         ("select interval '1 day' + interval '2 days'", "one interval after the other"),
-        ("select 1 from region a full join region b using (r_name)", "FULL JOIN with USING"),
+        ("select 1 from (region a full join region b using (r_name))", "not beside joins in parentheses"),
         ("select to_char(d, '%Q') from types", "to_char"),
         ("select nth_value(f64, 2) from types", "NTH_VALUE"),
         ("select random()", "random"),

@@ -57,8 +57,8 @@ SECTIONS: dict[str, tuple[tuple[str, str], ...]] = {
         ("QUALIFY", "select a from t qualify row_number() over (order by a) = 1"),
     ),
     "Joins": (
-        ("INNER, also with USING and NATURAL", "select a, c from t join u using (a)"),
-        ("LEFT, RIGHT, FULL", "select t.a, c from t full join u on t.a = u.a"),
+        ("INNER, LEFT, RIGHT, FULL", "select t.a, c from t full join u on t.a = u.a"),
+        ("USING and NATURAL", "select a, c from t full join u using (a)"),
         ("CROSS", "select t.a, c from t cross join u"),
         ("conditions without an equality", "select t.a, c from t left join u on t.a < u.a"),
         ("FULL without an equality", "select t.a, c from t full join u on t.a < u.a"),
