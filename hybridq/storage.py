@@ -19,19 +19,6 @@ _CONTENT_NAMES = ("ETag", "etag", "VersionId", "version_id", "generation", "sha"
 """What object stores say of a file that is another for another content, by fsspec's names."""
 
 
-def _this_system() -> str:
-    """Return a name of the running kernel, which containers on it share."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        import platform  # a module to load for one name, which Linux does without
-
-        return platform.node()
-
-
-_SYSTEM = _this_system()
-
-
 @dataclass(frozen=True, slots=True)
 class FileStamp:
     """A file as it was when its footer was read.
@@ -51,10 +38,6 @@ class FileStamp:
     ctime_ns : int
         Time of the last change of the file or of what is said of it, in nanoseconds since 1970. Unlike ``mtime_ns`` no
         program can set it (0 where the file system does not say).
-    device : int
-        Number of the file system on the system that looked.
-    system : str
-        Which system looked: inodes and times of change may be others on another one, of a copy or another mount.
     footer : str
         Digest of its footer, once that was read and checked; of no account where stamps are compared.
     """
@@ -65,15 +48,14 @@ class FileStamp:
     etag: str = ""
     inode: int = 0
     ctime_ns: int = 0
-    device: int = 0
-    system: str = _SYSTEM
     footer: str = field(default="", compare=False)
 
     def is_same(self, now: FileStamp, footer_of: Callable[[FileStamp], str]) -> bool:
         """Tell whether a file is still what it was, as far as one can tell without reading it.
 
-        Inodes are no more than a hint, for some network file systems give a file another one now and then, and so are
-        times of change as two systems see them. Where a hint speaks against it, the footers decide.
+        Inodes and times of change are no more than hints: both are others where another system looks, of a copy or
+        through another mount, and a permission or a hard link changes the latter. Where a hint speaks against it, the
+        footers decide.
 
         Parameters
         ----------
@@ -84,10 +66,7 @@ class FileStamp:
         """
         if (self.size, self.mtime_ns, self.etag) != (now.size, now.mtime_ns, now.etag):
             return False
-        if self.ctime_ns != now.ctime_ns:
-            if (self.system, self.device) == (now.system, now.device):
-                return False
-        elif self.inode == now.inode:
+        if (self.inode, self.ctime_ns) == (now.inode, now.ctime_ns):
             return True
         return bool(self.footer) and footer_of(now) == self.footer
 
@@ -136,9 +115,7 @@ def stamp(path: str) -> FileStamp:
         raise DataError(f"cannot read {path}: it does not exist") from error
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
-    return FileStamp(
-        path, status.st_size, status.st_mtime_ns, "", status.st_ino, status.st_ctime_ns, status.st_dev, _SYSTEM
-    )
+    return FileStamp(path, status.st_size, status.st_mtime_ns, "", status.st_ino, status.st_ctime_ns)
 
 
 def check_unchanged(seen: FileStamp, footer_of: Callable[[FileStamp], str]) -> None:
@@ -163,11 +140,7 @@ def check_unchanged(seen: FileStamp, footer_of: Callable[[FileStamp], str]) -> N
             raise DataError(gone) from error
         raise
     if not seen.is_same(now, footer_of):
-        what = "written again since"
-        if now.size != seen.size:
-            what = f"{seen.size} bytes then, {now.size} now"
-        elif now.mtime_ns == seen.mtime_ns:
-            what += ", or its permissions or links were changed, which cannot be told apart"
+        what = f"{seen.size} bytes then, {now.size} now" if now.size != seen.size else "written again since"
         raise DataError(f"{seen.path} has changed since it was registered ({what}): register the table again")
 
 

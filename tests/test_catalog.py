@@ -268,14 +268,16 @@ def test_a_file_of_the_same_size_and_time_is_another(tmp_path: Path, by: str) ->
         assert query.collect(mode="cpu").to_arrow()["n"].to_pylist() == [3]
         time.sleep(0.02)  # the clock of file systems has ticks
         put_a_twin(path, [7, 5, 6], by)
-        with pytest.raises(DataError, match=r"t\.parquet has changed since it was registered \(written again since,"):
+        with pytest.raises(DataError, match=r"t\.parquet has changed since it was registered \(written again since\)"):
             query.collect(mode="cpu")
         session.register("t", path)
+        path.chmod(0o600)
+        path.with_name("link").hardlink_to(path)
         assert session.sql("select n from t").collect().to_arrow()["n"].to_pylist() == [7, 5, 6]
         assert session.sql("select max(n) as n from t where n < 6").collect().to_arrow()["n"].to_pylist() == [5]
 
 
-@pytest.mark.parametrize("hint", [{"inode": 7}, {"ctime_ns": 7, "device": 7}, {"ctime_ns": 7, "system": "another"}])
+@pytest.mark.parametrize("hint", [{"inode": 7}, {"ctime_ns": 7}, {"inode": 7, "ctime_ns": 7}])
 def test_what_another_mount_may_say_differently_is_left_to_the_footer(tmp_path: Path, hint: dict[str, Any]) -> None:
     path = write(tmp_path / "t.parquet")
     seen = replace(Catalog().register("t", path).units[0].stamp, **hint)  # type: ignore[attr-defined]
