@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import difflib
-import math
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from hybridq import storage
-from hybridq.engines.footer_check import read_footer
 from hybridq.errors import DataError, UnknownTable
-from hybridq.plan.statistics import ColumnStatistics, ColumnSummary, IntegerBounds, UnitBounds, integer_bounds
+from hybridq.footers import Footer, check_unique, footer_of, sound_statistics
+from hybridq.plan.statistics import ColumnStatistics, ColumnSummary, UnitBounds
 from hybridq.storage import FileStamp
 from hybridq.summaries import summarize
 from hybridq.types import Field, Schema, declared, to_arrow_schema
@@ -48,90 +45,6 @@ class Unit(Protocol):
 
     def dictionary_entries(self, source: str) -> float | None:
         """Return about how many distinct values a column has, its rows where they hardly repeat; ``None``: no idea."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Footer:
-    """A Parquet file's footer.
-
-    Attributes
-    ----------
-    stamp : FileStamp
-        The file when the footer was read.
-    metadata : pyarrow.parquet.FileMetaData
-    schema : Schema
-        Normalised.
-    leaves : dict of str to tuple of int
-        Parquet columns of each top-level column; more than one, or a dotted path, where it is nested.
-    flat : frozenset of str
-        Columns that are not nested.
-    """
-
-    stamp: FileStamp
-    metadata: pq.FileMetaData
-    schema: Schema
-    leaves: dict[str, tuple[int, ...]]
-    flat: frozenset[str]
-    _statistics: dict[str, list[ColumnStatistics | None]] = field(default_factory=dict)
-    _sizes: dict[str, list[int]] = field(default_factory=dict)
-    _integers: dict[str, IntegerBounds | None] = field(default_factory=dict)
-    _whole_sizes: dict[str, int] = field(default_factory=dict)
-    _whole_ranges: dict[str, tuple[Any, Any] | None] = field(default_factory=dict)
-
-    def bytes_of(self, source: str, groups: Sequence[int]) -> int:
-        """Return the uncompressed bytes of a column in some different row groups; those of a whole file are kept."""
-        if len(groups) == self.metadata.num_row_groups and source in self._whole_sizes:
-            return self._whole_sizes[source]
-        sizes = self.column_bytes(source)
-        found = sum(sizes[group] for group in groups)
-        if len(groups) == self.metadata.num_row_groups:
-            self._whole_sizes[source] = found
-        return found
-
-    def range_of(self, source: str, groups: Sequence[int]) -> tuple[Any, Any] | None:
-        """Return the least and the greatest value of a column in some different row groups, as statistics say it.
-
-        ``None`` where they do not. That of a whole file is kept.
-        """
-        if len(groups) == self.metadata.num_row_groups and source in self._whole_ranges:
-            return self._whole_ranges[source]
-        statistics = self.statistics(source)
-        known = [item for group in groups if (item := statistics[group]) is not None and item.minimum is not None]
-        found = None
-        if known and len(known) == len(groups):
-            found = min(item.minimum for item in known), max(item.maximum for item in known)
-        if len(groups) == self.metadata.num_row_groups:
-            self._whole_ranges[source] = found
-        return found
-
-    def column_bytes(self, source: str) -> list[int]:
-        """Return the uncompressed bytes of a column in each row group. Read at the first call."""
-        known = self._sizes.get(source)
-        if known is None:
-            groups = [self.metadata.row_group(group) for group in range(self.metadata.num_row_groups)]
-            leaves = self.leaves[source]
-            known = [sum(int(group.column(leaf).total_uncompressed_size) for leaf in leaves) for group in groups]
-            self._sizes[source] = known
-        return known
-
-    def integer_bounds(self, source: str) -> IntegerBounds | None:
-        """Return the bounds of a column of integers in each row group; ``None`` where a row group has none."""
-        if source not in self._integers:
-            self._integers[source] = integer_bounds(self.statistics(source))
-        return self._integers[source]
-
-    def statistics(self, source: str) -> list[ColumnStatistics | None]:
-        """Return the bounds of a column in each row group. Read at the first call, for all row groups at once."""
-        known = self._statistics.get(source)
-        if known is None:
-            groups = range(self.metadata.num_row_groups)
-            if source in self.flat:
-                (leaf,) = self.leaves[source]
-                known = [_chunk_statistics(self.metadata.row_group(group), leaf) for group in groups]
-            else:
-                known = [None for _ in groups]
-            self._statistics[source] = known
-        return known
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -170,10 +83,7 @@ class ParquetUnit:
 
     def dictionary_entries(self, source: str) -> float | None:
         """Return about how many entries the column's dictionary has; the rows where it has none."""
-        if source not in self.footer.flat:
-            return None
-        (leaf,) = self.footer.leaves[source]
-        return _dictionary_entries(self.footer, self.row_group, leaf, self.statistics(source))
+        return self.footer.dictionary_entries(source, self.row_group)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -444,10 +354,10 @@ def _make_table(name: str, source: Any) -> Table:
 
 def _parquet_table(name: str, paths: list[str]) -> Table:
     if len(paths) == 1:
-        footers = [_footer_of(paths[0])]
+        footers = [footer_of(paths[0])]
     else:
         with ThreadPoolExecutor(min(FOOTER_THREADS, len(paths))) as pool:
-            footers = list(pool.map(_footer_of, paths))
+            footers = list(pool.map(footer_of, paths))
     first = footers[0]
     for other in footers[1:]:
         _check_same_schema(first, other)
@@ -462,7 +372,7 @@ def _parquet_table(name: str, paths: list[str]) -> Table:
 
 def _memory_table(name: str, table: pa.Table) -> Table:
     schema = tuple(Field(item.name, declared(item.type)) for item in table.schema)
-    _check_unique([item.name for item in schema], "the table")
+    check_unique([item.name for item in schema], "the table")
     target = to_arrow_schema(schema)
     units: list[Unit] = []
     for start in range(0, table.num_rows, MEMORY_UNIT_ROWS):
@@ -474,12 +384,6 @@ def _memory_table(name: str, table: pa.Table) -> Table:
             raise DataError(f"the table does not convert to {target.to_string()}: {error}") from error
         units.append(MemoryUnit(pa.Table.from_arrays(columns, schema=target)))
     return Table(name, schema, units)
-
-
-def _check_unique(names: list[str], owner: str) -> None:
-    for name in names:
-        if names.count(name) > 1:
-            raise DataError(f"{owner} has several columns {name!r}")
 
 
 def _check_same_schema(first: Footer, other: Footer) -> None:
@@ -500,73 +404,6 @@ def _check_same_schema(first: Footer, other: Footer) -> None:
             raise DataError(f"the files' schemas differ: {there} has a column {name!r} that {here} has not")
 
 
-def _footer_of(path: str) -> Footer:
-    return _read_footer(storage.stamp(path))
-
-
-@lru_cache(maxsize=4096)
-def _read_footer(stamp: FileStamp) -> Footer:
-    path = stamp.path
-    try:
-        metadata, digest = read_footer(path)
-        arrow_schema = metadata.schema.to_arrow_schema()
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise DataError(_why_unreadable(stamp, error)) from error
-    schema = tuple(Field(item.name, declared(item.type)) for item in arrow_schema)
-    _check_unique([item.name for item in schema], path)
-    leaves: dict[str, list[int]] = {item.name: [] for item in schema}
-    flat: set[str] = set()
-    for index in range(metadata.num_columns):
-        leaf_path = str(metadata.schema.column(index).path)
-        # A name may itself have dots, so the whole path is tried first.
-        if leaf_path in leaves:
-            leaves[leaf_path].append(index)
-            flat.add(leaf_path)
-        else:
-            owner = max((name for name in leaves if leaf_path.startswith(f"{name}.")), key=len, default=None)
-            if owner is not None:
-                leaves[owner].append(index)
-    seen = replace(stamp, footer=digest)
-    return Footer(seen, metadata, schema, {name: tuple(found) for name, found in leaves.items()}, frozenset(flat))
-
-
-def _why_unreadable(stamp: FileStamp, error: Exception) -> str:
-    """Say in one line what is wrong with a file that should be Parquet."""
-    if stamp.size == 0:
-        return f"{stamp.path} is empty (0 bytes), not a Parquet file"
-    try:
-        source = storage.open_source(stamp.path)
-        with open(source, "rb") if isinstance(source, str) else source as file:  # noqa: PTH123 (a path or a file)
-            start = file.read(4)
-    except (OSError, DataError):
-        start = b""
-    detail = str(error).splitlines()[0] if str(error) else type(error).__name__
-    if start == b"PAR1":
-        return f"{stamp.path} is truncated or damaged: it starts as a Parquet file but has no valid footer ({detail})"
-    if start:
-        return f"{stamp.path} is not a Parquet file ({detail})"
-    return f"{stamp.path} cannot be read ({detail})"
-
-
-# --- statistics ------------------------------------------------------------------------------------------------------
-
-
-def _chunk_statistics(group: pq.RowGroupMetaData, leaf: int) -> ColumnStatistics | None:
-    chunk = group.column(leaf)
-    found = chunk.statistics if chunk.is_stats_set else None
-    if found is None:
-        return None
-    null_count = int(found.null_count) if found.has_null_count else None
-    minimum = maximum = None
-    if found.has_min_max:
-        try:
-            minimum, maximum = found.min, found.max
-        except (pa.ArrowException, ValueError, TypeError, OverflowError):
-            # A type without a Python form, or text that a writer cut inside a character.
-            minimum = maximum = None
-    return _checked(minimum, maximum, null_count, int(group.num_rows))
-
-
 def _array_statistics(column: pa.ChunkedArray) -> ColumnStatistics | None:
     minimum = maximum = None
     try:
@@ -574,35 +411,4 @@ def _array_statistics(column: pa.ChunkedArray) -> ColumnStatistics | None:
         minimum, maximum = bounds["min"].as_py(), bounds["max"].as_py()
     except (pa.ArrowException, ValueError, TypeError, OverflowError):
         minimum = maximum = None
-    return _checked(minimum, maximum, int(column.null_count), len(column))
-
-
-def _checked(minimum: Any, maximum: Any, null_count: int | None, rows: int) -> ColumnStatistics:
-    """Drop bounds that bound nothing: those of which one is missing, NaN, or that stand the wrong way round."""
-    if minimum is None or maximum is None or minimum != minimum or maximum != maximum or minimum > maximum:
-        minimum = maximum = None
-    return ColumnStatistics(minimum, maximum, null_count, rows)
-
-
-def _dictionary_entries(footer: Footer, group: int, leaf: int, bounds: ColumnStatistics | None) -> float:
-    """Return about how many entries a column chunk's dictionary has; its rows where it has none.
-
-    The footer gives no count, but a chunk is its dictionary plus one index a row of just the bits that the count needs,
-    so the largest count that fits the chunk's uncompressed size is a fair guess (runs make it smaller, never far off).
-    """
-    rows = int(footer.metadata.row_group(group).num_rows)
-    chunk = footer.metadata.row_group(group).column(leaf)
-    if not chunk.has_dictionary_page:
-        return float(rows)
-    size = int(chunk.total_uncompressed_size)
-    width = {"INT32": 4.0, "FLOAT": 4.0, "INT96": 12.0, "FIXED_LEN_BYTE_ARRAY": 16.0}.get(chunk.physical_type, 8.0)
-    if bounds is not None and isinstance(bounds.minimum, str | bytes):
-        width = 4.0 + (len(bounds.minimum) + len(bounds.maximum)) / 2
-    low, high = 1, rows
-    while low < high:
-        middle = (low + high + 1) // 2
-        if middle * width + rows * math.ceil(math.log2(max(middle, 2))) / 8 <= size:
-            low = middle
-        else:
-            high = middle - 1
-    return float(low)
+    return sound_statistics(minimum, maximum, int(column.null_count), len(column))

@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from hybridq import catalog as catalog_module
-from hybridq import storage
+from hybridq import footers, storage
 from hybridq.catalog import MEMORY_UNIT_ROWS, Catalog, MemoryUnit, ParquetUnit
 from hybridq.engines.footer import digest_at
 from hybridq.errors import DataError, UnknownTable
@@ -228,7 +227,7 @@ def test_footers_are_read_once_until_the_file_changes(tmp_path: Path, monkeypatc
     path = write(tmp_path / "a.parquet")
     read: list[Any] = []
     original = pq.read_metadata
-    monkeypatch.setattr(catalog_module.pq, "read_metadata", lambda source: read.append(source) or original(source))
+    monkeypatch.setattr(footers.pq, "read_metadata", lambda source: read.append(source) or original(source))
     first = Catalog().register("t", path)
     Catalog().register("other", path)
     assert len(read) == 1
