@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -30,6 +29,7 @@ from hybridq.frontend.sql_numbers import with_doubles, with_numbers
 from hybridq.frontend.sql_synonyms import with_synonyms
 from hybridq.frontend.sql_tags import TAG, tagged_notes, with_tagged_subqueries
 from hybridq.frontend.sql_text import has_multisets
+from hybridq.frontend.sql_twins import SAME_NAME, planned_apart
 from hybridq.frontend.sql_unnest import UnnestText, without_unnest
 from hybridq.frontend.sql_using import with_joins_spelled_out
 from hybridq.frontend.substrait import plan_substrait
@@ -65,8 +65,6 @@ _OTHER_FORMS = (
     (row_subqueries.REFUSED, row_subqueries.with_rows_looked_up),
 )
 """What DataFusion says of a text that it cannot plan, and what makes another of it that it perhaps can."""
-
-_DOUBLE_NAME = re.compile(r"duplicate unqualified field name|unique expression names")
 
 
 def plan_sql(text: str, tables: Mapping[str, Schema]) -> Plan:
@@ -210,15 +208,12 @@ def _substrait(text: str, tables: Mapping[str, Schema], push_filters: bool = Tru
             frame, text = _planned(context, text, options)
             answer = tuple(frame.schema().names)
         except Exception as error:
-            if not _DOUBLE_NAME.search(str(error)) or (apart := with_casts_told_apart(text)) == text:
+            found = _with_names_apart(context, text, options, error)
+            if found is None:
                 if text != written and unnested is None:
                     context.sql_with_options(written, options)  # fails, too, and tells the place in the text as it is
                 raise
-            try:
-                frame = context.sql_with_options(apart, options)
-            except Exception:
-                raise error from None
-            text, answer = apart, tuple(map(without_marks, frame.schema().names))
+            frame, text, answer = found
         logical = frame.optimized_logical_plan()
         before = frame.logical_plan().display_indent()
         harmful = _harmful_rules(logical.display_indent(), before)
@@ -271,6 +266,22 @@ def _planned(
         else:
             raise
     return _planned(context, changed, options)
+
+
+def _with_names_apart(
+    context: datafusion.SessionContext, text: str, options: datafusion.SQLOptions, error: Exception
+) -> tuple[datafusion.DataFrame, str, tuple[str, ...]] | None:
+    """Plan a text that failed because two columns have one name; also return what is planned, and the names meant."""
+    if not SAME_NAME.search(str(error)):
+        return None
+    apart = with_casts_told_apart(text)
+    if apart != text:
+        with contextlib.suppress(Exception):
+            frame = context.sql_with_options(apart, options)
+            return frame, apart, tuple(map(without_marks, frame.schema().names))
+    return planned_apart(
+        text, lambda query: _planned(context, query, options)[0], lambda frame: list(frame.schema().names)
+    )
 
 
 def _with_joins(
@@ -331,7 +342,14 @@ def _registered(
         return Unnests({}, {})
     schemas: dict[str, Schema] = {}
     names: dict[str, UnnestNames] = {}
-    probed, _ = _planned(context, with_doubles(with_microseconds(unnested.probe)), options)
+    probe = with_doubles(with_microseconds(unnested.probe))
+    try:
+        probed, _ = _planned(context, probe, options)
+    except Exception as error:
+        found = _with_names_apart(context, probe, options, error)
+        if found is None:
+            raise
+        probed = found[0]
     types = unnested.list_types(probed.logical_plan().display_indent_schema())
     for table in unnested.tables:
         lists = types[table.number]

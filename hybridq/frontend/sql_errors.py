@@ -255,8 +255,10 @@ def _alias(found: Sequence[Token], position: int) -> str | None:
 
 
 def _same_names(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:
-    name = re.sub(r"^.* AS (\w+)$", r"\1", match["name"])
-    return SqlError(f"two expressions of SELECT are named {name}: give one another name with AS")
+    name = re.sub(r"^.* AS (\w+)$", r"\1", match["name"]).rpartition(".")[2].strip('"')
+    return SqlError(
+        f"two columns of a subquery (or of * twice) are named {name}: give one another name, as in ... AS {name}_2"
+    )
 
 
 def _function(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:

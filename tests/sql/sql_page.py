@@ -52,6 +52,7 @@ SECTIONS: dict[str, tuple[tuple[str, str], ...]] = {
             "WITH RECURSIVE",
             "with recursive w as (select 1 as x union all select x + 1 from w where x < 9) select * from w",
         ),
+        ("columns of one name, of the answer", "select a as x, b as x from t"),
         ("VALUES", "select * from (values (1, 'x'), (2, 'y')) as v(a, b)"),
         ("TABLESAMPLE", "select a from t tablesample system (10)"),
         ("QUALIFY", "select a from t qualify row_number() over (order by a) = 1"),
