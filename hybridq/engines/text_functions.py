@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -243,6 +244,9 @@ def _concat_separated(call: Call, arguments: list[Column]) -> Column:
     separator, *parts = (
         array[0] if argument.constant and varying else array for array, argument in zip(arrays, arguments, strict=True)
     )
+    # Arrow leaves out rows in which there is nothing to join.
+    nothing = reduce(pc.and_, map(pc.is_null, parts))
+    parts[0] = pc.if_else(nothing, pa.scalar("", arrays[0].type), parts[0])
     joined = pc.binary_join_element_wise(*parts, separator, null_handling="skip")
     return text_result(joined, arguments, call.type)
 

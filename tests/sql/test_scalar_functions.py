@@ -83,7 +83,8 @@ replace(s, 'a', '') ; replace(s, 'X', '--') ; replace(s, '', 'y') ; replace(s, s
 substring(s, 2, 3) ; substring(s, 1, 0) ; left(s, 2) ; left(s, -2) ; left(s, 0) ; left(s, n) ; right(s, 2)
 right(s, -2) ; right(s, 0) ; right(s, n) ; left(s, 100) ; right(s, 100) ; strpos(s, 'a') ; strpos(s, '')
 strpos(s, s2) ; position('é' in s) ; strpos(s, '語') ; concat(s, s2) ; concat(s, '-', s2) ; s || s2 ; s || 'é'
-concat_ws(',', s, s2) ; concat_ws(s2, s, 'k', s) ; length(s) ; char_length(s) ; lpad(s, 5, 'x') ; lpad(s, 8, 'é')
+concat_ws(',', s, s2) ; concat_ws(s2, s, 'k', s) ; concat_ws(',', s) ; concat_ws(',', s2, null)
+concat_ws(s2, null, null) ; concat_ws(',', null, null) ; length(s) ; char_length(s) ; lpad(s, 5, 'x') ; lpad(s, 8, 'é')
 lpad(s, 12, 'ab') ; lpad(s, 0, 'x') ; lpad(s, n::integer, 'xy') ; rpad(s, 5, 'x') ; rpad(s, 12, 'aé')
 rpad(s, -1, 'x') ; rpad(s, n::integer, 'q') ; repeat(s, 3) ; repeat(s, 0) ; repeat(s, n) ; split_part(s, ',', 1)
 split_part(s, ',', 2) ; split_part(s, ',', 4) ; split_part(s, ',', -1) ; split_part(s, 'X', 3)
