@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from hybridq.config import Config
-from hybridq.errors import UnknownTable
+from hybridq.errors import HybridqError, UnknownTable, Unsupported
 
 if TYPE_CHECKING:
     from hybridq.catalog import Catalog
     from hybridq.frontend.builder import Frame
     from hybridq.physical.stages import PhysicalPlan
     from hybridq.plan.nodes import Plan
+
+
+@contextmanager
+def _own_errors() -> Iterator[None]:
+    """Turn errors of libraries that nobody thought of into one of ours."""
+    try:
+        yield
+    except (HybridqError, MemoryError, RecursionError):
+        raise
+    except Exception as error:
+        reason = (str(error).splitlines() or [""])[0]
+        raise Unsupported(f"the query cannot be planned: {type(error).__name__}: {reason}") from error
 
 
 def logical_plan(source: str | bytes | Mapping[str, Any] | Frame, catalog: Catalog) -> Plan:
@@ -32,15 +45,16 @@ def logical_plan(source: str | bytes | Mapping[str, Any] | Frame, catalog: Catal
         A table cannot be read.
     """
     try:
-        if isinstance(source, str):
-            from hybridq.frontend.sql import plan_sql
+        with _own_errors():
+            if isinstance(source, str):
+                from hybridq.frontend.sql import plan_sql
 
-            return plan_sql(source, catalog.schemas())
-        if isinstance(source, bytes | Mapping):
-            from hybridq.frontend.substrait import plan_substrait
+                return plan_sql(source, catalog.schemas())
+            if isinstance(source, bytes | Mapping):
+                from hybridq.frontend.substrait import plan_substrait
 
-            return plan_substrait(source if isinstance(source, bytes) else dict(source), catalog.schemas())
-        return source.to_plan(catalog.schemas())
+                return plan_substrait(source if isinstance(source, bytes) else dict(source), catalog.schemas())
+            return source.to_plan(catalog.schemas())
     except UnknownTable as error:
         catalog.check_readable(error.table)
         raise
@@ -68,8 +82,9 @@ def physical_plan(
     from hybridq.placement.support import check_supported
     from hybridq.plan.rules import optimize
 
-    physical = plan_stages(optimize(plan, catalog.table), catalog, config, partitioned)
-    check_supported(physical.stages)
+    with _own_errors():
+        physical = plan_stages(optimize(plan, catalog.table), catalog, config, partitioned)
+        check_supported(physical.stages)
     return physical
 
 

@@ -465,6 +465,8 @@ def concatenate(columns: list[Column]) -> Column:
         return from_arrow(pa.chunked_array(chunks))
     arrays = [to_arrow(column) for column in columns]
     wide = next((array.type for array in arrays if _is_large(array.type)), None)
+    if types.is_decimal(first.type) and len({array.type for array in arrays}) > 1:  # some fit into 64 bits
+        wide = pa.decimal128(types.MAX_DECIMAL_DIGITS, first.type.scale)
     if wide is not None:
         arrays = [array.cast(wide) for array in arrays]
     return from_arrow(pa.chunked_array(arrays), bounds)

@@ -15,6 +15,9 @@ from hybridq.plan.expressions import Expression, Literal
 
 INTERVAL = pa.month_day_nano_interval()
 
+LONGEST = 2**16
+"""Bytes of a text that is kept as a constant: plans are printed and sent."""
+
 
 def constant_value(expression: Expression) -> Literal | None:
     """Compute an expression that reads no columns.
@@ -28,7 +31,8 @@ def constant_value(expression: Expression) -> Literal | None:
     -------
     Literal or None
         Of the expression's type; ``None`` where no literal holds the value: a timestamp finer than a microsecond, a
-        year outside 1 to 9999, a decimal of too many digits, a negative zero (equal to zero, but not the same), a list.
+        year outside 1 to 9999, a decimal of too many digits, a negative zero (equal to zero, but not the same), a list,
+        a long text.
 
     Raises
     ------
@@ -56,7 +60,7 @@ def _literal(data_type: pa.DataType, array: Any) -> Literal | None:
         return Literal(data_type, None)
     if pa.types.is_timestamp(data_type) and data_type.unit == "ns" and array.cast(pa.int64())[0].as_py() % 1000:
         return None
-    if pa.types.is_duration(data_type) or pa.types.is_time(data_type):
+    if array.nbytes > LONGEST or pa.types.is_duration(data_type) or pa.types.is_time(data_type):
         return None
     try:
         value = array.cast(pa.timestamp("us", data_type.tz))[0].as_py() if _is_fine(data_type) else array[0].as_py()

@@ -78,6 +78,13 @@ _NEVER_FAILS = frozenset(comparison.KERNELS) | {"and", "or", "add", "subtract", 
 """Functions cheap enough to compute for rows that will not use them. (Overflow, if any, is then looked into again.)"""
 
 
+_OF_LIBRARIES = (pa.ArrowException, ValueError, TypeError, ArithmeticError, LookupError)
+"""What kernels of Arrow and NumPy raise for values that nobody thought of."""
+
+_SHOWN = 200
+"""Characters of an expression that a message has: its constants may be long."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Node:
     """A numbered expression."""
@@ -174,6 +181,18 @@ class Evaluator:
         return self._apply(node, operands)
 
     def _apply(self, node: _Node, operands: list[Column]) -> Column:
+        try:
+            return self._applied(node, operands)
+        except pa.ArrowCapacityError as error:
+            # Fewer rows may do, as where memory does not.
+            raise MemoryError(f"the texts or lists of {_named(node)} are more than 2 GiB together") from error
+        except MemoryError:
+            raise
+        except _OF_LIBRARIES as error:
+            reason = (str(error).splitlines() or [""])[0]
+            raise ExecutionError(f"{_named(node)} cannot be computed: {type(error).__name__}: {reason}") from error
+
+    def _applied(self, node: _Node, operands: list[Column]) -> Column:
         expression = node.expression
         if isinstance(expression, plan.Call):
             assert node.kernel is not None
@@ -337,6 +356,11 @@ class Evaluator:
             valid = np.where(mask, yes, no)
         bounds = union_bounds([_range(chosen), _range(other)])
         return Column(data_type, values, valid, bounds=bounds)
+
+
+def _named(node: _Node) -> str:
+    text = str(node.expression)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def _range(column: Column) -> tuple[int, int] | None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from hybridq.engines.gpu import support as gpu
 from hybridq.plan.aggregates import FINAL_FUNCTIONS, PARTIALS
-from hybridq.plan.expressions import AggregateCall, Call, Expression
+from hybridq.plan.expressions import AggregateCall, Call, Expression, In
 from hybridq.plan.functions import COMPARISONS, FUNCTIONS
 from hybridq.topology import Kind
 from hybridq.types import is_interval, is_nested
@@ -33,6 +33,8 @@ def expression_lacking(kind: Kind, expression: Expression) -> str | None:
         reasons = (comparison_lacking(argument) for argument in expression.arguments)
         if (reason := next((reason for reason in reasons if reason is not None), None)) is not None:
             return reason
+    if isinstance(expression, In) and (reason := comparison_lacking(expression.operand)) is not None:
+        return reason
     if isinstance(expression, Call) and not (kind == "cpu" and expression.function in FINAL_FUNCTIONS):
         function = FUNCTIONS.get(expression.function)
         if function is None or not (function.cpu if kind == "cpu" else function.gpu):

@@ -72,7 +72,7 @@ def component(array: pa.Array, name: str, data_type: pa.DataType) -> pa.Array:
             ticks = array.cast(pa.int64())
             per_second = TICKS[array.type.unit]
             if pa.types.is_floating(data_type):
-                return pc.divide(ticks.cast(pa.float64()), float(per_second)).cast(data_type)
+                return pc.divide(ticks.cast(pa.float64(), safe=False), float(per_second)).cast(data_type)
             return pa.array(ticks.to_numpy(zero_copy_only=False) // per_second, mask=~_valid(ticks)).cast(data_type)
         days = array.cast(pa.date32()).cast(pa.int32()).cast(pa.int64())
         return pc.multiply(days, 86400).cast(data_type)
@@ -84,7 +84,7 @@ def component(array: pa.Array, name: str, data_type: pa.DataType) -> pa.Array:
 def _of_duration(array: pa.Array, name: str, data_type: pa.DataType) -> pa.Array:
     ticks, per_second = array.cast(pa.int64()), TICKS[array.type.unit]
     if name == "epoch":
-        return pc.divide(ticks.cast(pa.float64()), float(per_second)).cast(data_type)
+        return pc.divide(ticks.cast(pa.float64(), safe=False), float(per_second)).cast(data_type)
     if name == "day":
         # Arrow's division of integers truncates, as the days of a negative duration do.
         return pc.divide(ticks, 86400 * per_second).cast(data_type)

@@ -45,7 +45,7 @@ def _exact_number(value: int | Decimal, data_type: pa.DataType) -> Any:
             if rounded is None or rounded != number or len(rounded.as_tuple().digits) > data_type.precision:
                 return None
             return rounded
-    if value != value // 1:
+    if isinstance(value, Decimal) and value != value.to_integral_value():
         return float(value) if is_floating(data_type) and Decimal(float(value)) == value else None
     whole = int(value)
     if is_integer(data_type):

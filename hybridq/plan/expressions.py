@@ -62,6 +62,9 @@ class Literal(Expression):
     def __str__(self) -> str:
         if isinstance(self.value, str):
             return "'" + self.value.replace("'", "''") + "'"
+        if isinstance(self.value, tuple):
+            units = zip(self.value, ("months", "days", "nanoseconds"), strict=True)
+            return f"interval '{' '.join(f'{count} {unit}' for count, unit in units if count) or '0 days'}'"
         return "NULL" if self.value is None else str(self.value)
 
 

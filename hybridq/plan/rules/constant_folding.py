@@ -61,7 +61,7 @@ def computed(expression: Expression) -> Expression:
     """
     try:
         return value_of(expression) or expression
-    except (ExecutionError, Unsupported):
+    except (ExecutionError, Unsupported, MemoryError):
         return expression  # it fails when it runs, if it does run
 
 
