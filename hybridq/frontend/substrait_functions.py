@@ -168,6 +168,17 @@ def _moment_of(name: str, arguments: Sequence[Expression]) -> Expression:
     return value if value.type == data_type else Cast(data_type, value)
 
 
+_OTHER_FORMATS = {
+    "YYYY": "Y", "YY": "y", "MM": "m", "MONTH": "B", "MON": "b", "DDD": "j", "DD": "d", "DAY": "A", "DY": "a",
+    "HH24": "H", "HH": "H", "MI": "M", "SS": "S",
+}  # fmt: skip
+"""Items of PostgreSQL's formats, as ones that ``to_char`` has."""
+
+_ANY_ITEMS = re.compile(rf"(?<![A-Za-z%])(?:{'|'.join(_OTHER_FORMATS)})(?![A-Za-z])", re.IGNORECASE)
+_ITEMS = re.compile(rf"(?<![A-Za-z%])(?:{'|'.join(_OTHER_FORMATS)}|yyyy|yy|mm|dd|hh24|mi|ss)(?![A-Za-z])")
+"""Those that no one means as they are: a word such as Day may be."""
+
+
 def _formatted(value: Expression, pattern: Expression) -> Expression:
     if not isinstance(pattern, Literal) or not isinstance(pattern.value, str):
         raise Unsupported("to_char with a format that is not a constant is not supported")
@@ -175,6 +186,12 @@ def _formatted(value: Expression, pattern: Expression) -> Expression:
     if unknown:
         known = ", ".join(f"%{part}" for part in TIME_FORMATS)
         raise Unsupported(f"%{unknown[0]} in the format of to_char is not supported: {known} are")
+    plain = re.sub("%.", " ", pattern.value)
+    foreign = _ITEMS.search(plain) or (plain == pattern.value and re.search("[A-Za-z]+", plain))
+    if foreign:
+        instead = _ANY_ITEMS.sub(lambda item: f"%{_OTHER_FORMATS[item[0].upper()]}", pattern.value)
+        known = f"write '{instead}'" if instead != pattern.value else "its items are such as %Y, %m and %d"
+        raise Unsupported(f"{foreign[0]} in the format '{pattern.value}' of to_char is not supported: {known}")
     return call_of("to_char", [value], (pattern.value,))
 
 

@@ -11,6 +11,7 @@ import duckdb
 import pyarrow as pa
 
 from hybridq.errors import HybridqError
+from hybridq.plan.functions import TIME_FORMATS
 from hybridq.session import Session
 from hybridq.testing.in_process import connect_in_process
 
@@ -112,6 +113,9 @@ SECTIONS: dict[str, tuple[tuple[str, str], ...]] = {
         ("SIMILAR TO", "select s from t where s similar to 'a%'"),
         ("CAST, ::, TRY_CAST", "select cast(a as varchar) as x, s::varchar as y, try_cast(s as integer) as z from t"),
         ("EXTRACT, DATE_TRUNC", "select extract(year from day) as x, date_trunc('month', m) as y from t"),
+        (f"TO_CHAR: %{', %'.join(TIME_FORMATS)}", "select to_char(m, '%Y-%m-%d %H:%M') as x from t"),
+        ("TO_CHAR with the items of PostgreSQL", "select to_char(m, 'YYYY-MM-DD') as x from t"),
+        ("TO_DATE, TO_TIMESTAMP with a format", "select to_date(s, '%d/%m/%Y') as x from t"),
         ("dates and intervals", "select day + interval '1' month as x from t where m < now() - interval '90' day"),
         ("differences of dates", "select m - m as x from t"),
         ("array literals and subscripts", "select [a, b] as x, [a, b, 3][2:3] as y from t"),
