@@ -519,6 +519,13 @@ def test_it_runs_as_a_process_from_any_folder(folder, tmp_path):
     assert (run.returncode, run.stdout, run.stderr) == (0, "n\n3\n", "")
 
 
+def test_it_runs_as_a_module(tmp_path):
+    command = [sys.executable, "-m", "hybridq", "plans", "--nonsense"]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr.startswith("error: ")
+
+
 def test_a_reader_that_goes_away_is_no_traceback(folder, one_worker):
     command = (
         " ".join(COMMAND[:2]) + f" '{COMMAND[2]}' run - --data {folder} --cluster {one_worker.address} --format csv"
