@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from hybridq.config import Config
@@ -28,7 +29,9 @@ def _own_errors() -> Iterator[None]:
         raise Unsupported(f"the query cannot be planned: {type(error).__name__}: {reason}") from error
 
 
-def logical_plan(source: str | bytes | Mapping[str, Any] | Frame, catalog: Catalog) -> Plan:
+def logical_plan(
+    source: str | bytes | Mapping[str, Any] | Frame, catalog: Catalog, moment: datetime | None = None
+) -> Plan:
     """Plan a query over the catalog's tables.
 
     Parameters
@@ -36,6 +39,8 @@ def logical_plan(source: str | bytes | Mapping[str, Any] | Frame, catalog: Catal
     source : str, bytes, mapping or Frame
         SQL, Substrait as a message or as JSON, or what the builder made.
     catalog : Catalog
+    moment : datetime, optional
+        What now() is in SQL; by default it is now.
 
     Raises
     ------
@@ -49,7 +54,7 @@ def logical_plan(source: str | bytes | Mapping[str, Any] | Frame, catalog: Catal
             if isinstance(source, str):
                 from hybridq.frontend.sql import plan_sql
 
-                return plan_sql(source, catalog.schemas())
+                return plan_sql(source, catalog.schemas(), moment)
             if isinstance(source, bytes | Mapping):
                 from hybridq.frontend.substrait import plan_substrait
 

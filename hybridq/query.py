@@ -7,6 +7,7 @@ import os
 import time
 import uuid
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -210,15 +211,17 @@ class Query:
         from hybridq.planning import logical_plan, physical_plan
 
         session = self._session
+        moment = datetime.now(UTC)
+        plans: dict[str, Plan] = {}  # the steps of a table have one text, and tables of one schema
 
         def collect(text: str, catalog: Catalog) -> pa.Table:
             start = time.perf_counter()
-            plan = logical_plan(text, catalog)
+            plan = plans[text] = plans.get(text) or logical_plan(text, catalog, moment)
             physical = physical_plan(plan, catalog, session.config)
             return Query(session, plan, physical, text, start, catalog).collect(mode, strict).to_arrow()
 
         catalog, seconds = recursion.run(session._catalog.snapshot(), collect)
-        plan = logical_plan(recursion.parts.rest, catalog)
+        plan = logical_plan(recursion.parts.rest, catalog, moment)
         physical = physical_plan(plan, catalog, session.config)
         start = time.perf_counter() - self._plan_seconds - seconds
         return Query(session, plan, physical, self._text, start, catalog)

@@ -6,6 +6,7 @@ import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -67,7 +68,7 @@ _OTHER_FORMS = (
 """What DataFusion says of a text that it cannot plan, and what makes another of it that it perhaps can."""
 
 
-def plan_sql(text: str, tables: Mapping[str, Schema]) -> Plan:
+def plan_sql(text: str, tables: Mapping[str, Schema], moment: datetime | None = None) -> Plan:
     """Plan one SQL query.
 
     Parameters
@@ -76,6 +77,8 @@ def plan_sql(text: str, tables: Mapping[str, Schema]) -> Plan:
         A single SELECT (or WITH, or VALUES). It can read the given tables and nothing else.
     tables : mapping of str to Schema
         The registered tables.
+    moment : datetime, optional
+        What now() is; by default it is now.
 
     Returns
     -------
@@ -91,19 +94,19 @@ def plan_sql(text: str, tables: Mapping[str, Schema]) -> Plan:
     Unsupported
         If the query needs something that hybridq does not do; the message names it.
     """
-    plan = _plan(text, tables, _substrait(text, tables))
+    plan = _plan(text, tables, _substrait(text, tables), moment)
     if fails_below_joins(plan):
         # Perhaps it was DataFusion that put the condition there. Where it cannot do without, its plan stands.
         with contextlib.suppress(Unsupported):
-            plan = _plan(text, tables, _substrait(text, tables, push_filters=False))
+            plan = _plan(text, tables, _substrait(text, tables, push_filters=False), moment)
     return plan
 
 
-def _plan(text: str, tables: Mapping[str, Schema], exported: _Exported) -> Plan:
+def _plan(text: str, tables: Mapping[str, Schema], exported: _Exported, moment: datetime | None) -> Plan:
     windows = None if exported.windows is None else iter(exported.windows)
     own = own_decimals(text)
     known = {**tables, **exported.unnests.schemas}
-    plan = plan_substrait(exported.message, known, iter(exported.joins), windows, has_multisets(text), own)
+    plan = plan_substrait(exported.message, known, iter(exported.joins), windows, has_multisets(text), own, moment)
     plan = with_unnests(plan, exported.unnests.names)
     return replace(compute_as_floating(plan, own), names=exported.names)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,7 @@ def plan_substrait(
     windows: Iterator[tuple[WindowDetail, ...]] | None = None,
     multisets: bool = False,
     own: Digits | None = None,
+    moment: datetime | None = None,
 ) -> Plan:
     """Convert a Substrait plan.
 
@@ -100,6 +102,8 @@ def plan_substrait(
         Semi and anti joins that take NULL as equal to NULL stand for INTERSECT ALL and EXCEPT ALL.
     own : set of (precision, scale), optional
         Decimals that the query names, where DataFusion has made others of floating-point numbers.
+    moment : datetime, optional
+        What now() is; by default it is now.
 
     Returns
     -------
@@ -117,7 +121,7 @@ def plan_substrait(
     """
     parsed = parse(message) if isinstance(message, bytes) else _from_dictionary(dict(message))
     try:
-        translator = RelationTranslator(tables, _functions(parsed), JoinNotes(notes), windows, multisets, own)
+        translator = RelationTranslator(tables, _functions(parsed), JoinNotes(notes), windows, multisets, own, moment)
         return _translate(parsed, translator)
     except RecursionError:
         raise Unsupported("a plan nested this deeply is not supported") from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -84,6 +85,8 @@ class RelationTranslator:
         Joins that take NULL as equal to NULL in all columns stand for INTERSECT ALL and EXCEPT ALL.
     own : set of (precision, scale), optional
         Decimals that the query names, where DataFusion has made others of floating-point numbers.
+    moment : datetime, optional
+        What now() is; by default it is now.
     """
 
     def __init__(
@@ -94,9 +97,12 @@ class RelationTranslator:
         windows: Iterator[tuple[WindowDetail, ...]] | None = None,
         multisets: bool = False,
         own: Digits | None = None,
+        moment: datetime | None = None,
     ) -> None:
         self.tables = tables
         self.expressions = ExpressionTranslator(functions)
+        if moment is not None:
+            self.expressions.moment = moment
         self.notes = notes
         self.windows = windows
         self.multisets = multisets

@@ -90,3 +90,15 @@ def test_errors_are_known_before_anything_runs(session: Session) -> None:
     for plan in (session.sql, lambda text: check_query(text, session._catalog)):
         with pytest.raises(UnknownColumn, match="there is no column y"):
             plan(sql)
+
+
+def test_now_is_one_moment_of_all_steps(session: Session) -> None:
+    text = (
+        "with recursive w(x, n) as (select 1, now() union all select x + 1, now() from w where x < 3), "
+        "v(y, m) as (select 1, now() union all select y + 1, now() from v where y < 2) "
+        "select n from w union all select m from v union all select now()"
+    )
+    query = session.sql(text)
+    first, second = (set(query.collect(mode="cpu").to_arrow()["n"].to_pylist()) for _ in range(2))
+    assert len(first) == len(second) == 1
+    assert min(first) < min(second)
