@@ -33,6 +33,7 @@ from hybridq.dispatch.memory import (
     footprint,
     has_windows,
     host_footprint,
+    merges_lists,
 )
 from hybridq.dispatch.merging import finished_on_device, merge_tables
 from hybridq.dispatch.pieces import Fetch, PieceList, PieceReader, PieceStore, cut_run, samples_of, split_pieces
@@ -234,7 +235,8 @@ def compute_chunk(
             if host is not None:
                 check_chunk(host, chunk)
                 factor = factor_of(stage)
-                main = admitted.enter_context(Admission(host, factor, has_windows(stage)))
+                whole = has_windows(stage) or merges_lists(stage)
+                main = admitted.enter_context(Admission(host, factor, strict=whole))
                 main.admit(host_footprint(chunk, tables, engine.name == "gpu", factor))
             pieces = PieceReader(store, fetch, lists, None if account is not None else main) if lists else None
             if account is not None:

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, date, datetime
-from decimal import Decimal
-
-import pyarrow as pa
 
 from hybridq.errors import Unsupported
 from hybridq.frontend.coercion import cast_to
@@ -23,7 +19,7 @@ from hybridq.plan.expressions import (
 from hybridq.plan.functions import common_type
 from hybridq.plan.naming import expression_name, unique_name
 from hybridq.plan.nodes import Join, JoinKind, Limit, Node, Project
-from hybridq.types import is_decimal, is_floating, is_integer
+from hybridq.plan.null_safe import null_safe_keys
 
 
 def join_node(
@@ -82,42 +78,7 @@ def _key_pairs(part: Expression, left: set[str], right: set[str]) -> list[tuple[
     if data_type is None:
         return []
     pair = cast_to(first, data_type), cast_to(second, data_type)
-    return [pair] if part.function == "equal" else _null_safe(*pair)
-
-
-def _null_safe(left: Expression, right: Expression) -> list[tuple[Expression, Expression]]:
-    """Return keys that are equal where both are NULL too: whether they are NULL, and their values without NULL."""
-    filler = _filler(left.type)
-    if filler is None:
-        return []
-    found: list[tuple[Expression, Expression]] = []
-    for function, data_type, others in (
-        ("is_null", pa.bool_(), ()),
-        ("coalesce", left.type, (Literal(left.type, filler),)),
-    ):
-        found.append((Call(data_type, function, (left, *others)), Call(data_type, function, (right, *others))))
-    return found
-
-
-def _filler(data_type: pa.DataType) -> object | None:
-    """Return some value of a type; ``None`` for types that have no constants here."""
-    if pa.types.is_boolean(data_type):
-        return False
-    if is_integer(data_type):
-        return 0
-    if is_floating(data_type):
-        return 0.0
-    if is_decimal(data_type):
-        return Decimal(0)
-    if pa.types.is_string(data_type):
-        return ""
-    if pa.types.is_binary(data_type):
-        return b""
-    if pa.types.is_date32(data_type):
-        return date(1970, 1, 1)
-    if pa.types.is_timestamp(data_type):
-        return datetime(1970, 1, 1, tzinfo=None if data_type.tz is None else UTC)
-    return None
+    return [pair] if part.function == "equal" else null_safe_keys(*pair)
 
 
 def limit_node(node: Node, offset: int, count: int | None) -> Limit:

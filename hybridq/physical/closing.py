@@ -24,6 +24,7 @@ from hybridq.physical.fragments import (
     PendingSort,
     PendingSplit,
 )
+from hybridq.physical.group_quantiles import SHARE_BETWEEN
 from hybridq.physical.pipeline import (
     AlignedBuild,
     Branch,
@@ -57,6 +58,7 @@ from hybridq.physical.pipeline import (
     UnnestStep,
     WindowStep,
 )
+from hybridq.physical.quantiles import SUMMARY_BYTES
 from hybridq.physical.ranges import CELLS
 from hybridq.physical.sharing import SharedStages
 from hybridq.physical.split_aggregates import FEW_GROUPS, list_bytes, partial_bytes, split_by_groups, split_by_values
@@ -128,15 +130,26 @@ class Closing:
         """Note what the choice of a method will need."""
         over = distinct_arguments(node.aggregates) or ()
         values = {each: self._estimator.expression_profile(node.input, each).distinct for each in over}
+        return PendingAggregate(next(self._ids), node, self._estimator.rows(node), values, self._list_sizes(node))
+
+    def _list_sizes(self, node: nodes.Aggregate) -> tuple[tuple[float, float], ...]:
+        """Return how long the lists of an aggregate's partial results may be; see ``PendingAggregate.lists``."""
         lists = []
         for call in node.aggregates:
-            if call.argument is not None and is_quantile(call):
-                distinct = self._estimator.expression_profile(node.input, call.argument).distinct
-                lists.append((distinct, value_width(call.argument.type) + value_width(COUNT_TYPE)))
-            elif call.argument is not None and call.function in ("array_agg", "string_agg"):
+            if call.argument is None:
+                continue
+            if is_quantile(call) or call.function == "summary":
+                values = self._estimator.expression_profile(node.input, call.argument).distinct
+                width = value_width(call.argument.type) + value_width(COUNT_TYPE)
+                if call.function == "summary":
+                    values = min(values, SUMMARY_BYTES / width)
+                elif len(call.further) > 1:  # those between its bounds
+                    values *= SHARE_BETWEEN
+                lists.append((values, width))
+            elif call.function in ("array_agg", "string_agg"):
                 kept = (call.argument, *(key.expression for key in call.order))
                 lists.append((math.inf, sum(value_width(expression.type) for expression in kept)))
-        return PendingAggregate(next(self._ids), node, self._estimator.rows(node), values, tuple(lists))
+        return tuple(lists)
 
     def _settled(self, fragment: Fragment) -> Fragment:
         """Choose how an aggregate is computed, which is known once its conditions are: merged in one place, or split.

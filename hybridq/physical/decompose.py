@@ -189,6 +189,8 @@ class ValueDecomposition:
 def distinct_arguments(calls: Sequence[AggregateCall]) -> tuple[Expression, ...] | None:
     """Return what aggregates over DISTINCT are over; ``None``: for some of them a list of values is not enough.
 
+    Those that give a list, or are put together of one, are not meant: all of it has to be in one place anyway.
+
     Examples
     --------
     >>> price = Column(pa.decimal128(15, 2), "price")
@@ -197,14 +199,24 @@ def distinct_arguments(calls: Sequence[AggregateCall]) -> tuple[Expression, ...]
     """
     found: dict[Expression, None] = {}
     for call in calls:
-        if call.function not in AGGREGATES or (call.distinct and call.function in _COLLECTING):
+        if call.function not in AGGREGATES:
             return None
-        if not call.distinct or not AGGREGATES[call.function].repeats or call.argument is None:
+        if not _is_over_distinct(call) or call.argument is None:
             continue
         if call.further or not is_splittable(call.argument.type):
             return None
         found[call.argument] = None
     return tuple(found)
+
+
+def _is_over_distinct(call: AggregateCall) -> bool:
+    """Tell whether an aggregate is over distinct values, not itself their list, and would be another over all."""
+    return (
+        call.distinct
+        and call.argument is not None
+        and AGGREGATES[call.function].repeats
+        and call.function not in _COLLECTING
+    )
 
 
 def decompose_by_values(calls: Sequence[AggregateCall]) -> ValueDecomposition:
@@ -226,7 +238,7 @@ def decompose_by_values(calls: Sequence[AggregateCall]) -> ValueDecomposition:
     values = {argument: Column(argument.type, f"value:{index}") for index, argument in enumerate(arguments)}
     partials, final = _Partials(), []
     for call in calls:
-        if call.distinct and AGGREGATES[call.function].repeats and call.argument is not None:
+        if _is_over_distinct(call) and call.argument is not None:
             call = replace(call, argument=values[call.argument], distinct=False)
         final.append(NamedExpression(call.name, _final(call, partials)))
     named = tuple(replace(call, name=name) for call, name in partials.calls.items())
@@ -251,6 +263,8 @@ def decompose_by_values(calls: Sequence[AggregateCall]) -> ValueDecomposition:
 
 def _final(call: AggregateCall, partials: _Partials) -> Expression:
     """Register the partials of one aggregate and return its final expression over their merged columns."""
+    if call.function == "summary" and call.argument is not None:  # the planner's own
+        return partials.add(replace(call, name=""))
     function = AGGREGATES.get(call.function)
     if function is None:
         raise Unsupported(f"aggregate function {call.function} is not supported")

@@ -32,7 +32,7 @@ def counted(node: Aggregate) -> tuple[AggregateCall, ...]:
     return tuple(
         call
         for call in node.aggregates
-        if is_quantile(call) and not call.distinct and call.argument is not None and _is_comparable(call.argument.type)
+        if is_quantile(call) and not call.distinct and call.argument is not None and is_comparable(call.argument.type)
     )
 
 
@@ -85,6 +85,7 @@ def within(node: Aggregate, bounds: Mapping[AggregateCall, tuple[Expression, Exp
     return replace(node, aggregates=calls)
 
 
-def _is_comparable(data_type: pa.DataType) -> bool:
+def is_comparable(data_type: pa.DataType) -> bool:
+    """Tell whether quantiles of values of a type can be counted."""
     number = is_integer(data_type) or is_decimal(data_type) or is_floating(data_type)
     return bool(number or is_string(data_type) or pa.types.is_date32(data_type) or pa.types.is_timestamp(data_type))

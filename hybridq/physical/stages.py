@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import singledispatchmethod
 
@@ -26,10 +27,12 @@ from hybridq.physical.fragments import (
     OpenMerge,
     OpenPipeline,
     OpenUnion,
+    PendingAggregate,
     PendingBuild,
     PendingSort,
     PendingSplit,
 )
+from hybridq.physical.group_quantiles import LARGE_GROUP, counted_by_group, of_each_set, with_bounds
 from hybridq.physical.partitions import partitions_for
 from hybridq.physical.pipeline import (
     AggregateMerge,
@@ -161,7 +164,10 @@ class _Planner(Closing):
     def _(self, node: nodes.Join) -> Fragment:
         if node.kind == "full":
             return self.lower(_full_as_union(node))
-        left, build = self._settled(self.lower(node.left)), self._settled(self.lower(node.right))
+        return self._probing(node, self._settled(self.lower(node.left)), self._settled(self.lower(node.right)))
+
+    def _probing(self, node: nodes.Join, left: Fragment, build: Fragment) -> OpenPipeline:
+        """Return a pipeline that joins a fragment's rows with a build side."""
         keys = fragments.with_key_columns(build, node.right_keys)
         probe, pending = self._choose_join(node, left, build, keys)
         probe.builds.append(pending)
@@ -195,6 +201,13 @@ class _Planner(Closing):
         if quantiles and not self._tallies_may_meet(node, quantiles, pipeline, pending.id):
             node = within(node, self._bounds(node, quantiles, pending.id))
             pending, quantiles = replace(pending, node=node), ()
+        by_group = counted_by_group(node)
+        if by_group and self._are_large(node, by_group, pending, pipeline):
+            if node.sets is not None:
+                with self._other_numbers(pending.id):
+                    return self.lower(of_each_set(node))
+            pipeline, node = self._beside_bounds(node, by_group, pipeline, pending.id)
+            pending = replace(pending, node=node, lists=self._list_sizes(node))
         parts = decompose(node.aggregates)
         group_fields = tuple(Field(item.name, item.expression.type) for item in node.groups)
         if node.sets is not None:
@@ -320,10 +333,8 @@ class _Planner(Closing):
         """Compute aggregates of all rows by a pass over the input of their own; what is returned is constant."""
         made = tuple(replace(call.aggregate, name=call.name) for call in calls if call.aggregate is not None)
         aggregate = nodes.Aggregate(node.input, (), made)
-        numbers, ids = itertools.count(MOST_IDS * (1 + identifier)), self._ids
-        self._ids = numbers  # as for bounds of quantiles
-        stage = self.close(self.lower(aggregate), aggregate.schema)
-        self._ids = ids
+        with self._other_numbers(identifier) as numbers:
+            stage = self.close(self.lower(aggregate), aggregate.schema)
         found = []
         for field in aggregate.schema:
             value = NamedExpression(field.name, Column(field.type, field.name))
@@ -331,6 +342,16 @@ class _Planner(Closing):
             self.subqueries[number] = self.close(fragment, fragment.schema)
             found.append(NamedExpression(field.name, SubqueryValue(field.type, number)))
         return tuple(found)
+
+    @contextmanager
+    def _other_numbers(self, identifier: int) -> Iterator[Iterator[int]]:
+        """Number what is lowered inside by itself: not all plans of a query have it, and the rest keeps its numbers."""
+        numbers = itertools.count(MOST_IDS * (1 + identifier))
+        ids, self._ids = self._ids, numbers
+        try:
+            yield numbers
+        finally:
+            self._ids = ids
 
     def _may_be_gathered(self, fragment: Fragment, identifier: int) -> bool:
         """Tell whether all rows of a fragment may be in one place, which those of a merge are."""
@@ -356,12 +377,9 @@ class _Planner(Closing):
         self, node: nodes.Aggregate, calls: Sequence[AggregateCall], identifier: int
     ) -> dict[AggregateCall, tuple[Expression, Expression]]:
         """Find by a pass over the input between which values quantiles are: constants, once that has been done."""
-        # What the input is made of has numbers of its own this time; those of the rest of the plan must not change.
-        numbers = itertools.count(MOST_IDS * (1 + identifier))
-        ids, self._ids = self._ids, numbers
-        first = summary(self._as_input(self.lower(node.input)), calls)
-        stage = self.close(first, first.schema)
-        self._ids = ids
+        with self._other_numbers(identifier) as numbers:
+            first = summary(self._as_input(self.lower(node.input)), calls)
+            stage = self.close(first, first.schema)
         found = {}
         for call in calls:
             values: list[Expression] = []
@@ -372,6 +390,47 @@ class _Planner(Closing):
                 values.append(SubqueryValue(fragment.schema[0].type, number))
             found[call] = (values[0], values[1])
         return found
+
+    def _are_large(
+        self,
+        node: nodes.Aggregate,
+        calls: Sequence[AggregateCall],
+        pending: PendingAggregate,
+        pipeline: OpenPipeline | OpenUnion,
+    ) -> bool:
+        """Tell whether all different values of a group, which its quantiles are of, are too many for one task."""
+        rows, largest, size = self._estimator.rows(node.input), 0.0, 0.0
+        fewest = (
+            pending.groups if node.sets is None else min(self._estimator.rows(part) for part in of_each_set(node).parts)
+        )
+        for argument in dict.fromkeys(call.argument for call in calls if call.argument is not None):
+            distinct = self._estimator.expression_profile(node.input, argument).distinct
+            width = value_width(tally_type(argument.type).value_type)
+            largest = max(largest, min(distinct, rows / fewest) * width)
+            size += min(distinct * pending.groups * MERGED_TOGETHER, rows) * width
+        if largest <= LARGE_GROUP * self._config.partition_bytes:
+            return False
+        return not self._may_meet(pipeline, pending.id, size)
+
+    def _beside_bounds(
+        self,
+        node: nodes.Aggregate,
+        calls: Sequence[AggregateCall],
+        pipeline: OpenPipeline | OpenUnion,
+        identifier: int,
+    ) -> tuple[OpenPipeline | OpenUnion, nodes.Aggregate]:
+        """Put beside each row between which values its group's quantiles are; return this and the aggregate over it."""
+        join, second = with_bounds(node, calls)
+        parts = pipeline.parts if isinstance(pipeline, OpenUnion) else [pipeline]
+        found = []
+        with self._other_numbers(identifier):
+            for part in parts:
+                rows = part.rows
+                found.append(self._probing(join, part, self._settled(self.lower(join.right))))
+                found[-1].rows, found[-1].bytes = rows, rows * self._estimator.row_bytes(join)
+        if not isinstance(pipeline, OpenUnion):
+            return found[0], second
+        return OpenUnion(found, join.schema, pipeline.rows, sum(part.bytes for part in found)), second
 
     def _step(self, fragment: Fragment, step: FilterStep | ProjectStep | UnnestStep, node: nodes.Node) -> Fragment:
         fragments.append(fragment, step)

@@ -6,9 +6,18 @@ import pyarrow as pa
 import pytest
 from fakes import device, scan_stage
 
-from hybridq.dispatch.memory import WINDOW_FACTOR, check_window, compact, remedy, rows_that_fit
+from hybridq.dispatch.memory import (
+    WINDOW_FACTOR,
+    check_window,
+    compact,
+    factor_of,
+    merges_lists,
+    remedy,
+    rows_that_fit,
+)
 from hybridq.errors import ExecutionError
-from hybridq.physical.pipeline import FinishWindow
+from hybridq.physical.pipeline import AggregateMerge, FinishWindow, GroupStep
+from hybridq.plan.expressions import AggregateCall
 
 
 @pytest.mark.parametrize(
@@ -32,6 +41,17 @@ def test_rows_that_fit_looks_at_the_smallest_gpu():
     assert rows_that_fit(devices, 10.0) == 9
     assert rows_that_fit([device("cpu")], 10.0) is None
     assert rows_that_fit(devices, 0.0) is None
+
+
+def test_groups_are_expected_to_take_more_than_rows():
+    def reading(*calls):
+        step = GroupStep(AggregateMerge(("k",), calls, (), ()))
+        return dataclasses.replace(scan_stage(10), pipeline=dataclasses.replace(scan_stage(10).pipeline, steps=(step,)))
+
+    tallies = reading(AggregateCall("t", "merge_tallies", None, pa.list_(pa.int64())))
+    sums = reading(AggregateCall("s", "sum", None, pa.int64()))
+    assert [factor_of(stage) for stage in (scan_stage(10), sums, tallies)] == [3.0, 4.5, 6.0]
+    assert [merges_lists(stage) for stage in (scan_stage(10), sums, tallies)] == [False, False, True]
 
 
 def test_compact_lets_go_of_what_a_slice_keeps_alive():
