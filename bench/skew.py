@@ -142,8 +142,8 @@ def page(found: dict[tuple[str, str], list[dict[str, Any]]], rows: int, rounds: 
         " rows of ten have one key. The largest chunk is the most bytes of both sides that one task was given.",
         "",
         "The cap of a chunk is twice `partition_bytes` on its probing side, beside a build side of `partition_bytes`."
-        " Rows of one key on a build side cannot be divided (`skewed side built`, `one key`): their chunk is as large"
-        " as they are, and waits for the memory that it takes.",
+        " Rows of one key on a build side (`skewed side built`, `one key`) are taken in blocks of that size, one after"
+        " the other, by the task that has their partition: only one is in memory at a time.",
         "",
         "| query | keys | seconds | to even | processor seconds | to even | chunks | largest chunk, MiB"
         " | worker's peak, MiB | done again |",

@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from hybridq.dispatch.blocks import BuildBlocks
 from hybridq.dispatch.device_rows import DeviceRows, Rows, as_frame, as_table, may_stay
 from hybridq.dispatch.memory import check_build
 from hybridq.dispatch.merging import merge_tables
@@ -59,6 +60,8 @@ MEMORY_PER_JOIN = 16 * 2**30
 
 FEW_GROUPS = 1 << 16
 """Groups of all rounds of a chunk up to which these are merged before the chunk's result is handed over."""
+
+Side: TypeAlias = BuildSide | BuildBlocks
 
 SECTIONS = ("read", "build", "probe", "compute", "sink")
 
@@ -134,7 +137,7 @@ def run_stage(
     """
     stage = stage.branch(chunk.branch)
     partitions = _partitions(stage, chunk, pieces, clock) if isinstance(chunk.source, PieceUnits | RangeUnits) else {}
-    builds: dict[int, BuildSide] = {}
+    builds: dict[int, Side] = {}
     aligned = dict(chunk.aligned)
     for build in _in_order(stage.builds):
         with clock.section("build"):
@@ -142,7 +145,7 @@ def run_stage(
                 builds[build.id] = _broadcast(engine, build, inputs[build.stage])
                 continue
             if isinstance(build, PartitionedBuild):
-                builds[build.id] = engine.build(engine.from_arrow(partitions.pop(build.id)), build.keys, build.method)
+                builds[build.id] = _partitioned(engine, build, partitions.pop(build.id), chunk, pieces, clock)
                 continue
         frames = list(_flow(engine, build.pipeline, aligned[build.id], inputs, builds, clock, hot or {}))
         with clock.section("build"):
@@ -228,8 +231,8 @@ def _in_order(builds: tuple[Build, ...]) -> list[Build]:
     return sorted(builds, key=lambda build: isinstance(build, AlignedBuild))
 
 
-def _partitions(stage: Stage, chunk: Chunk, pieces: PieceReader | None, clock: Clock) -> dict[int, pa.Table]:
-    """Read a chunk's partitions, by build side; the probing side is ``PROBING``."""
+def _partitions(stage: Stage, chunk: Chunk, pieces: PieceReader | None, clock: Clock) -> dict[int, pa.Table | None]:
+    """Read a chunk's partitions, by build side (``None``: it is to be taken in blocks); ``PROBING`` is the source."""
     source, units = stage.pipeline.source, chunk.source
     if pieces is not None and isinstance(units, RangeUnits) and isinstance(source, RangeSource):
         with clock.section("read"):
@@ -245,11 +248,16 @@ def _partitions(stage: Stage, chunk: Chunk, pieces: PieceReader | None, clock: C
         if not units.partitions:
             return {PROBING: _nothing(stage.pipeline.steps)}
         schema = to_arrow_schema(source.schema)
-        found = {PROBING: pieces.read(PROBING, schema, source.keys, units, divisible=not source.whole)}
+        found: dict[int, pa.Table | None] = {}
+        found[PROBING] = pieces.read(PROBING, schema, source.keys, units, divisible=not source.whole)
         for build in stage.builds:
             if isinstance(build, PartitionedBuild):
                 schema = to_arrow_schema(build.schema)
-                found[build.id] = pieces.read(build.id, schema, build.split_keys, units, build.further)
+                if build.block_bytes is None:
+                    found[build.id] = pieces.read(build.id, schema, build.split_keys, units, build.further)
+                else:
+                    block = pieces.read_whole(build.id, schema, build.split_keys, units, build.block_bytes)
+                    found[build.id] = block
     return found
 
 
@@ -259,6 +267,38 @@ def _nothing(steps: Sequence[Step]) -> pa.Table:
 
     (merge,) = [step.merge for step in steps if isinstance(step, GroupStep)]
     return pa.concat_tables(nothing(CpuEngine(), merge))
+
+
+def _partitioned(
+    engine: Engine,
+    build: PartitionedBuild,
+    rows: pa.Table | None,
+    chunk: Chunk,
+    pieces: PieceReader | None,
+    clock: Clock,
+) -> Side:
+    """Make a build side of a chunk's partitions, if need be one that is taken in blocks."""
+    if rows is not None:
+        return engine.build(engine.from_arrow(rows), build.keys, build.method)
+    units, most = chunk.source, build.block_bytes
+    if pieces is None or most is None or not isinstance(units, PieceUnits):
+        raise TypeError("only partitions are read in blocks")
+    arguments = build.id, to_arrow_schema(build.schema), build.split_keys, units, most
+
+    def read() -> Iterator[pa.Table]:
+        blocks = pieces.read_blocks(*arguments)
+        while True:
+            with clock.section("read"):
+                found = next(blocks, None)
+            if found is None:
+                return
+            yield found[0]
+
+    def make(table: pa.Table) -> BuildSide:
+        with clock.section("build"):
+            return engine.build(engine.from_arrow(table), build.keys, build.method)
+
+    return BuildBlocks(read, make, frozenset(field.name for field in build.schema))
 
 
 def _broadcast(engine: Engine, build: BroadcastBuild, rows: Rows) -> BuildSide:
@@ -278,7 +318,7 @@ def _flow(
     pipeline: Pipeline,
     units: Units | None,
     inputs: Mapping[int, Rows],
-    builds: Mapping[int, BuildSide],
+    builds: Mapping[int, Side],
     clock: Clock,
     hot: Mapping[str, frozenset[str]],
 ) -> Iterator[Frame]:
@@ -303,9 +343,12 @@ def _flow(
 
 
 def _steps(
-    engine: Engine, steps: Sequence[Step], frame: Frame, builds: Mapping[int, BuildSide], clock: Clock
+    engine: Engine, steps: Sequence[Step], frame: Frame, builds: Mapping[int, Side], clock: Clock
 ) -> Iterator[Frame]:
     for position, step in enumerate(steps):
+        if isinstance(step, ProbeStep) and isinstance(builds[step.build], BuildBlocks):
+            yield from _in_blocks(engine, step, steps[position + 1 :], frame, builds, clock)
+            return
         if not isinstance(step, ProbeStep | UnnestStep):
             with clock.section("compute"):
                 frame = _step(engine, step, frame, builds)
@@ -326,18 +369,47 @@ def _steps(
     yield frame
 
 
-def _pieces(engine: Engine, step: ProbeStep | UnnestStep, frame: Frame, builds: Mapping[int, BuildSide]) -> int:
+def _in_blocks(
+    engine: Engine,
+    step: ProbeStep,
+    further: Sequence[Step],
+    frame: Frame,
+    builds: Mapping[int, Side],
+    clock: Clock,
+) -> Iterator[Frame]:
+    """Join a frame with a build side block by block, and take further steps."""
+    blocks = builds[step.build]
+    assert isinstance(blocks, BuildBlocks)
+
+    def joined(rows: Frame, step: ProbeStep, block: BuildSide) -> Iterator[Frame]:
+        return _steps(engine, (step,), rows, {step.build: block}, clock)
+
+    def together(frames: list[Frame]) -> Frame:
+        return frames[0] if len(frames) == 1 else engine.concatenate(frames)
+
+    for part in blocks.join(frame, step, joined, together):
+        yield from _steps(engine, further, part, builds, clock)
+
+
+def _pieces(engine: Engine, step: ProbeStep | UnnestStep, frame: Frame, builds: Mapping[int, Side]) -> int:
     """Return into how many pieces a frame has to be cut so that the result of a join, or of unnesting, fits."""
     if isinstance(step, UnnestStep):
         elements: int = _operator(engine, "count_elements")(frame, [source for source, _ in step.lists])
         return min(max(-(-elements // step.most_rows), 1), max(frame.rows, 1))
-    build = builds[step.build]
+    build = _whole(builds, step)
     forms_pairs = step.kind in ("inner", "left") or step.residual is not None
     most = step.most_pairs * _times_larger(engine)
     if not forms_pairs or frame.rows * build.most_matches <= most:
         return 1
     pairs = engine.count_matches(frame, build, step.keys)
     return min(max(-(-pairs // most), 1), frame.rows)
+
+
+def _whole(builds: Mapping[int, Side], step: ProbeStep | CarriedWindowStep) -> BuildSide:
+    """Return the build side of a step, which is there as a whole."""
+    found = builds[step.build]
+    assert not isinstance(found, BuildBlocks)
+    return found
 
 
 def _times_larger(engine: Engine) -> int:
@@ -347,7 +419,7 @@ def _times_larger(engine: Engine) -> int:
 
 
 def _partners(
-    source: TableSource, steps: Sequence[Step], builds: Mapping[int, BuildSide]
+    source: TableSource, steps: Sequence[Step], builds: Mapping[int, Side]
 ) -> tuple[tuple[str, BuildSide], ...]:
     """Return the columns, and their build sides, by which the first joins drop rows.
 
@@ -360,7 +432,7 @@ def _partners(
         if not all(isinstance(key, Column) for key in step.keys):
             break
         if len(step.keys) == 1 and (name := str(step.keys[0])) in source.output:
-            found.append((name, builds[step.build]))
+            found.append((name, _whole(builds, step)))
         if step.residual is not None:
             break
     return tuple(found)
@@ -405,7 +477,7 @@ def _renamed(table: pa.Table, columns: tuple[ReadColumn, ...]) -> pa.Table:
     return table
 
 
-def _step(engine: Engine, step: Step, frame: Frame, builds: Mapping[int, BuildSide]) -> Frame:
+def _step(engine: Engine, step: Step, frame: Frame, builds: Mapping[int, Side]) -> Frame:
     if isinstance(step, FilterStep):
         return engine.filter(frame, step.predicate)
     if isinstance(step, ProjectStep):
@@ -421,7 +493,7 @@ def _step(engine: Engine, step: Step, frame: Frame, builds: Mapping[int, BuildSi
         condensed: Frame = _operator(engine, "condense")(frame, step.how)
         return condensed
     if isinstance(step, CarriedWindowStep):
-        carried: Frame = _operator(engine, "carried_window")(frame, builds[step.build], step.how, step.calls)
+        carried: Frame = _operator(engine, "carried_window")(frame, _whole(builds, step), step.how, step.calls)
         return carried
     if isinstance(step, UnnestStep):
         arguments = step.lists, step.kind, step.ordinality, step.condition, step.output
@@ -429,7 +501,7 @@ def _step(engine: Engine, step: Step, frame: Frame, builds: Mapping[int, BuildSi
         return unnested
     if step.kind == "full":
         raise TypeError("a full join cannot be probed chunk by chunk")
-    build = builds[step.build]
+    build = _whole(builds, step)
     return engine.probe(frame, build, step.kind, step.keys, step.residual, step.output, step.null_aware, step.mark)
 
 

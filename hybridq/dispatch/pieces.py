@@ -375,6 +375,52 @@ class PieceReader:
             self._room.grow(self._bytes)
         return _together(found)
 
+    def read_whole(
+        self, reader: int, schema: pa.Schema, keys: Sequence[str], units: PieceUnits, most: int
+    ) -> pa.Table | None:
+        """Return the rows of a chunk's partitions if they are one block; ``None``: they are more (``read_blocks``)."""
+        for table, last in self.read_blocks(reader, schema, keys, units, most):
+            if last:
+                self._bytes += table.nbytes
+                return table
+            break
+        return None
+
+    def read_blocks(
+        self, reader: int, schema: pa.Schema, keys: Sequence[str], units: PieceUnits, most: int
+    ) -> Iterator[tuple[pa.Table, bool]]:
+        """Yield the rows of a chunk's partitions in blocks, each with whether it is the last.
+
+        Parameters
+        ----------
+        reader, schema, keys, units
+            As for ``read``.
+        most : int
+            Bytes of a block.
+
+        Raises
+        ------
+        PiecesLost
+            Some are not there any more.
+        """
+        held, size = [schema.empty_table()], 0
+        for tables in self._tables(reader, schema, itertools.repeat(units.partitions), most):
+            for table in tables:
+                chosen = select(table, keys, units.parts, units.part, round_number=1)
+                step = max(int(chosen.num_rows * most / max(chosen.nbytes, 1)), 1)
+                for part in (chosen.slice(start, step) for start in range(0, chosen.num_rows, step)):
+                    if size and size + part.nbytes > most:
+                        yield self._block(held, size), False
+                        held, size = [schema.empty_table()], 0
+                    held.append(part)
+                    size += part.nbytes
+        yield self._block(held, size), True
+
+    def _block(self, held: Sequence[pa.Table], size: int) -> pa.Table:
+        if self._room is not None:
+            self._room.grow(self._bytes + size)
+        return _together(held)
+
     def read_range(self, schema: pa.Schema, keys: Sequence[SortKey], units: RangeUnits) -> pa.Table:
         """Return the rows of a range, those of each run in order, the runs one after the other.
 
@@ -398,11 +444,19 @@ class PieceReader:
             found.append(_within(pa.concat_tables(tables), cut, units, keys))
         return _together(found)
 
-    def _tables(self, reader: int, schema: pa.Schema, partitions: Iterable[Sequence[int]]) -> Iterator[list[pa.Table]]:
-        """Yield the rows of each entry, of the partitions that are wanted of it."""
+    def _tables(
+        self, reader: int, schema: pa.Schema, partitions: Iterable[Sequence[int]], most: int | None = None
+    ) -> Iterator[list[pa.Table]]:
+        """Yield the rows of each entry, of the partitions that are wanted of it.
+
+        With ``most``, so many entries are read at a time as have about these bytes: first one, which shows what they
+        take.
+        """
         pieces, wanted_of_all = self._lists[reader], iter(partitions)
-        for start in range(0, len(pieces.entries), READ_TOGETHER):
-            entries = pieces.entries[start : start + READ_TOGETHER]
+        start, count = 0, READ_TOGETHER if most is None else 1
+        while start < len(pieces.entries):
+            entries = pieces.entries[start : start + count]
+            start += count
             wanted = list(itertools.islice(wanted_of_all, len(entries)))
             found: list[list[pa.Table]] = [[] for _ in entries]
             elsewhere: dict[int, list[int]] = {}
@@ -434,6 +488,9 @@ class PieceReader:
                         found[position] = [table_of(message, schema) for message in messages]
             if lost:
                 raise PiecesLost(pieces.stage, tuple(lost), next(iter(lost.values())))
+            if most is not None:
+                size = sum(table.nbytes for tables in found for table in tables)
+                count = min(max(most * count // max(size, 1), 1), READ_TOGETHER)
             yield from found
 
 

@@ -290,8 +290,11 @@ class Closing:
                     pending.fragment, schema, pending.split_keys, pending.partitions, pending.witness
                 )
                 further = () if pending.witness is None else (pending.partitions,)
-                split_keys = pending.split_keys
-                builds.append(PartitionedBuild(pending.id, stage, pending.keys, split_keys, schema, further, method))
+                probes = [step for step in pipeline.steps if isinstance(step, ProbeStep) and step.build == pending.id]
+                whole = any(step.null_aware for step in probes)
+                block = None if whole else self._config.partition_bytes
+                names = pending.keys, pending.split_keys
+                builds.append(PartitionedBuild(pending.id, stage, *names, schema, further, method, block))
                 continue
             if not pending.inlined and pending.build_column is None:
                 stage = self.close(pending.fragment, schema)

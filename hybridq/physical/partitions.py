@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -93,7 +94,8 @@ class PartitionChunks:
 
     Small partitions are read several at a time. Of a partition whose build sides are too large each chunk reads one
     part, by another round of splitting; so it is with too many rows that are to be grouped. Frequent keys of that side
-    are not divided: they are in one chunk, which waits for the memory that it takes. Any other partition with too many
+    are not divided by it: they are in one chunk, which takes the rows of a build side in blocks
+    (``PartitionedBuild.block_bytes``), or else waits for the memory that it takes. Any other partition with too many
     rows on its probing side is cut by the chunks that these rows are from, each of which meets the whole build sides:
     that is how rows of one frequent key are divided.
 
@@ -115,7 +117,10 @@ class PartitionChunks:
         windows = any(isinstance(step, WindowStep) for step in stage.pipeline.steps)
         self._most = config.partition_bytes // (WINDOW_SIZE if windows else 1)
         self._probe = sorted(splits[source.stage], key=lambda each: each.order)
-        builds = [build.stage for build in stage.builds if isinstance(build, PartitionedBuild)]
+        partitioned = [build for build in stage.builds if isinstance(build, PartitionedBuild)]
+        builds = [build.stage for build in partitioned]
+        blocks = [math.inf if build.block_bytes is None else build.block_bytes for build in partitioned]
+        self._most_build = sum(blocks)
         rows, size = _totals(self._probe)
         build_size = np.zeros(len(rows), np.float64)
         for build in builds:
@@ -174,21 +179,29 @@ class PartitionChunks:
             )
             item = _Item(both, item.build_bytes + other.build_bytes)
         number = next(self._ids)
-        return _chunk(number, (number,), item)
+        return self._chunk(number, (number,), item)
 
     def halve(self, chunk: Chunk) -> tuple[Chunk, Chunk] | None:
         """Split a chunk in two; ``None`` where it cannot be made smaller."""
         units = chunk.source
         if not isinstance(units, PieceUnits):
             raise TypeError("the chunk reads no partitions")
-        halves = self._halves(_Item(units, chunk.decoded_bytes - units.bytes))
+        halves = self._halves(_Item(units, chunk.bytes - units.bytes))
         if halves is None:
             return None
         first, second = halves
         return (
-            _chunk(next(self._ids), (*chunk.order, 0), first),
-            _chunk(next(self._ids), (*chunk.order, 1), second),
+            self._chunk(next(self._ids), (*chunk.order, 0), first),
+            self._chunk(next(self._ids), (*chunk.order, 1), second),
         )
+
+    def _at_once(self, item: _Item) -> int:
+        """Return the bytes of an item's build sides that are in memory at the same time."""
+        return int(min(item.build_bytes, self._most_build))
+
+    def _chunk(self, number: int, order: tuple[int, ...], item: _Item) -> Chunk:
+        units, size = item.units, item.units.bytes + self._at_once(item)
+        return Chunk(number, order, units, rows=units.rows, bytes=item.size, decoded_bytes=size)
 
     # --- cutting ---------------------------------------------------------------------------------------------------
 
@@ -201,8 +214,8 @@ class PartitionChunks:
             halves = self._by_another_round(item)
         elif self._grouping:
             halves = None
-        elif item.units.bytes > max(2 * most, item.build_bytes) or (
-            item.units.rows > self._config.cpu_chunk_rows and item.units.bytes > item.build_bytes
+        elif item.units.bytes > max(2 * most, self._at_once(item)) or (
+            item.units.rows > self._config.cpu_chunk_rows and item.units.bytes > self._at_once(item)
         ):
             halves = self._by_chunks(item)
         else:
@@ -269,11 +282,6 @@ def _gives_rows_of_nothing(stage: Stage) -> bool:
 def in_range(order: tuple[int, ...], units: PieceUnits) -> bool:
     """Tell whether the pieces of a chunk belong to a part of a partition."""
     return (units.after is None or order >= units.after) and (units.before is None or order < units.before)
-
-
-def _chunk(number: int, order: tuple[int, ...], item: _Item) -> Chunk:
-    units = item.units
-    return Chunk(number, order, units, rows=units.rows, bytes=item.size, decoded_bytes=item.size)
 
 
 def _usual(sizes: npt.NDArray[np.float64]) -> float:

@@ -403,6 +403,8 @@ class PartitionedBuild:
         Pieces that belong to every partition: those of ``SplitSink.witness``.
     method : str
         As for ``BroadcastBuild``.
+    block_bytes : int or None
+        A chunk takes what has more bytes in blocks; ``None``: all of it has to be there at once, for NOT IN.
     """
 
     id: int
@@ -412,6 +414,7 @@ class PartitionedBuild:
     schema: Schema
     further: tuple[int, ...] = ()
     method: JoinMethod = "auto"
+    block_bytes: int | None = None
 
 
 Build = BroadcastBuild | AlignedBuild | PartitionedBuild

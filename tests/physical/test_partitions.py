@@ -24,10 +24,10 @@ SCHEMA = (Field("k", pa.int64()),)
 PARTITIONS = 8
 
 
-def chunks_of(probe, build, **options):
+def chunks_of(probe, build, block_bytes=None, **options):
     """Make what hands out the partitions of a join of stage 0 with stage 1; rows take 8 bytes."""
     pipeline = Pipeline(PartitionSource(0, SCHEMA, ("k",)), (), CollectSink(SCHEMA))
-    builds = (PartitionedBuild(0, 1, ("k",), ("k",), SCHEMA),)
+    builds = (PartitionedBuild(0, 1, ("k",), ("k",), SCHEMA, block_bytes=block_bytes),)
     stage = Stage(2, pipeline, builds, ConcatenateMerge(SCHEMA), (), SCHEMA, 1, 8, 0, "join")
     splits = {
         number: [SplitChunk((i,), np.array(rows, np.int64), 8 * sum(rows)) for i, rows in enumerate(side)]
@@ -104,6 +104,20 @@ def test_a_frequent_key_of_the_build_side_is_one_chunk_of_its_size():
     (hot,) = [chunk for chunk in everything(chunks) if 7 in chunk.source.partitions]
     assert hot.source.parts == 1
     assert hot.decoded_bytes >= 8 * 4500
+
+
+def test_of_a_build_side_that_is_taken_in_blocks_one_counts():
+    build = [[100] * 7 + [4500]]
+    chunks = chunks_of([[100] * 8], build, block_bytes=2000, partition_bytes=2000)
+    (hot,) = [chunk for chunk in everything(chunks) if 7 in chunk.source.partitions]
+    assert (hot.source.parts, hot.decoded_bytes, hot.bytes) == (1, 800 + 2000, 800 + 8 * 4500)
+    # Where both sides have many rows of a key, the probing side is cut as beside any build side of that size.
+    chunks = chunks_of([[10] * 7 + [1000]] * 5, build, block_bytes=2000, partition_bytes=2000)
+    hot = [chunk for chunk in everything(chunks) if 7 in chunk.source.partitions]
+    assert len(hot) == 5
+    assert all(chunk.decoded_bytes == 8000 + 2000 for chunk in hot)
+    halves = chunks.halve(hot[0])
+    assert halves is None or all(each.decoded_bytes <= 8000 + 2000 for each in halves)
 
 
 def test_a_frequent_key_of_the_probing_side_is_cut_by_chunks():

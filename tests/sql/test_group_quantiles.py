@@ -67,7 +67,6 @@ def folder(tmp_path_factory):
 OPTIONS = {
     "merged": {"gather_limit_bytes": 10_000},
     "split": {"gather_limit_bytes": 0},
-    "split, no broadcast": {"gather_limit_bytes": 0, "broadcast_limit_bytes": 0, "broadcast_bytes": 1},
 }
 
 
@@ -85,6 +84,18 @@ def test_answers_are_duckdbs(session, folder, name):
     query = session.sql(QUERIES[name])
     expected = duckdb_answer(QUERIES[name], folder, query.schema)
     assert_same_answer(query.collect(mode="cpu").to_arrow(), expected)
+
+
+def test_bounds_may_be_joined_by_splitting(folder):
+    with connect_in_process(
+        gather_limit_bytes=0, broadcast_limit_bytes=0, chunk_units=1, partition_bytes=800
+    ) as session:
+        session.register_folder(folder)
+        for name in ("keys that are NULL or NaN", "of a union"):
+            query = session.sql(QUERIES[name])
+            expected = duckdb_answer(QUERIES[name], folder, query.schema)
+            assert_same_answer(query.collect(mode="cpu").to_arrow(), expected)
+            assert any(join.method == "partitioned" for stage in query.explain().stages for join in stage.joins)
 
 
 def test_small_groups_take_one_pass(folder):
