@@ -35,7 +35,7 @@ def test_a_page_stands_alone_and_has_every_stage_and_chunk(session):
     chunks = sum(len(stage.actual["spans"]) for stage in explanation.stages)
     assert len(list(timeline.iter("g"))) == chunks > len(explanation.stages)
     labels = [text.text for text in timeline.iter("text") if text.text.endswith("busy")]
-    assert {label.split(",")[0] for label in labels} == {"cpu", "gpu (simulated gpu)"}
+    assert {label.split(",")[0] for label in labels} == {"client", "cpu", "gpu (simulated gpu)"}
 
 
 def test_without_a_run_there_is_no_timeline(session):

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import hybridq as hq
+from hybridq.dispatch.executor import DaskExecutor
 from hybridq.errors import (
     ClusterUnreachable,
     ConfigurationError,
@@ -95,6 +96,21 @@ def test_every_mode_gives_the_same_answer_and_says_where(session, mode, stage_mo
     assert (result.report.peak_device_bytes > 0) == ("gpu" in found)
     assert result.report.seconds["total"] >= result.report.seconds["execute"]
     assert first.fallbacks == []
+
+
+def test_an_answer_of_few_rows_takes_one_hop(session, monkeypatch, tmp_path):
+    def forbidden(self, *arguments):
+        raise AssertionError("a second hop")
+
+    monkeypatch.setattr(DaskExecutor, "merge", forbidden)
+    monkeypatch.setattr(DaskExecutor, "fetch", forbidden)
+    result = session.sql(TOTAL).collect(mode="cpu")
+    assert rows(result) == expected()
+    merges = [span for span in result.report.stages[0].spans if span.what == "merge"]
+    assert [(span.worker, span.rows) for span in merges] == [("client", 3)]
+    few = session.sql("select x from t where x in (7, 31000)")
+    few.write(tmp_path / "few.parquet", mode="cpu")
+    assert pq.read_table(tmp_path / "few.parquet").column("x").to_pylist() == [7, 31000]
 
 
 def test_auto_runs_both_kinds_on_large_input(nothing_learned, session, data):

@@ -169,3 +169,8 @@ class Merging:
 def source_rows(chunk: Chunk) -> int:
     """Return the rows of a chunk's source, without those of aligned build sides."""
     return chunk.source.rows if chunk.source is not None else 0
+
+
+def sent_with(part: Part) -> bytes | None:
+    """Return a partial result in Arrow's stream format, if it came with its task's report."""
+    return None if part.state is None or part.state.event is None else part.state.event.get("answer")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from hybridq.dispatch.chunk_states import Part
+from hybridq.dispatch.chunk_states import Part, sent_with
 from hybridq.dispatch.fault_handling import FaultHandling
 from hybridq.dispatch.memory import waiting_bytes
-from hybridq.dispatch.stage_run import StageRun
+from hybridq.dispatch.stage_run import StageRun, opened
 from hybridq.dispatch.target import Gathered, Target
 from hybridq.errors import ExecutionError, PiecesLost
 from hybridq.physical.pipeline import ConcatenateMerge, FinishLimit, RangeSource, Stage
@@ -92,6 +92,8 @@ class Delivering(FaultHandling):
 
     def _fetch_part(self, run: StageRun, part: Part) -> pa.Table | None:
         """Return a chunk's result; ``None``: it is lost, and will be made again."""
+        if (sent := sent_with(part)) is not None:
+            return opened(sent)
         try:
             table = self._executor.fetch(part.key, self._stop.is_set)
         except PiecesLost as error:  # its worker is lost, and with it what Dask would make it of

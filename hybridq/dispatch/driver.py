@@ -20,14 +20,14 @@ import pyarrow as pa
 from hybridq.dispatch.chunk_states import ChunkState, Part
 from hybridq.dispatch.delivery import Delivering
 from hybridq.dispatch.device_rows import collects_columns, finishes_on_device, merges_groups
-from hybridq.dispatch.executor import CancelRequested, Event, Finished, Message, Vanished
+from hybridq.dispatch.executor import CancelRequested, Event, Failed, Finished, Message, Vanished
 from hybridq.dispatch.memory import check_answer, check_window, factor_of, range_bytes, rows_that_fit
 from hybridq.dispatch.pieces import PROBING, PieceList
 from hybridq.dispatch.progress import KindProgress, Progress
 from hybridq.dispatch.recovery import TooLarge, check_broadcast, check_gathered, unneeded
-from hybridq.dispatch.stage_run import StageRun
-from hybridq.dispatch.tasks import MergeTask, Stay
-from hybridq.errors import ExecutionError, QueryCancelled
+from hybridq.dispatch.stage_run import StageRun, opened
+from hybridq.dispatch.tasks import MergeTask, Stay, merge_here
+from hybridq.errors import ExecutionError, HybridqError, QueryCancelled
 from hybridq.physical.binding import value_of
 from hybridq.physical.chunks import Chunk, PieceUnits, RangeUnits
 from hybridq.physical.pipeline import BroadcastBuild, PartitionedBuild, PartitionSource, RangeSource
@@ -45,6 +45,9 @@ MERGE_PRIORITY = 1000
 
 LATE_POLL_SECONDS = 0.05
 """How often it looks whether chunks take far longer than expected, where another kind of device could do them."""
+
+HERE = "client"
+"""What this process is called, among workers, in a report."""
 
 LARGE_INPUT_BYTES = 2**20
 """Build sides from which it matters, for a stage of few chunks as well, that every device has them: Dask would rather
@@ -99,6 +102,8 @@ class Driver(Delivering):
         checked, pause = time.monotonic(), POLL_SECONDS
         while self._runs[self._last].status != "done":
             self._advance()
+            if self._runs[self._last].status == "done":
+                break  # without a word from the cluster: there was nothing more to do there
             self._prepare_ahead()
             try:
                 self._handle(self._next_message())
@@ -318,7 +323,9 @@ class Driver(Delivering):
             task = replace(task, chunk=replace(task.chunk, source=replace(chunk.source, cuts=())))
         memory = self._config.split_memory_bytes
         stay = self._where_to_stay(run) if kind == "gpu" else "no"
-        task = replace(task, hot=self._hot, pieces=pieces, split_memory=memory, ahead=bool(ahead), stay=stay)
+        task = replace(
+            task, hot=self._hot, pieces=pieces, split_memory=memory, ahead=bool(ahead), stay=stay, send=run.wanted_here
+        )
         if kind == "gpu" and task.complete:
             task = replace(task, output=self._where_output_stays(run))
         self._executor.run_chunk(task, tables, inputs, kind, -run.stage.id)
@@ -361,7 +368,7 @@ class Driver(Delivering):
         """Return a stage's output: what came with its task's report, or what has to be asked for."""
         answer = self._runs[stage].answer
         if answer is not None:
-            return pa.ipc.open_stream(answer).read_all()
+            return opened(answer)
         return self._executor.fetch(self._output(stage), self._stop.is_set)
 
     def _subquery_value(self, stage: int) -> Any:
@@ -371,6 +378,9 @@ class Driver(Delivering):
 
     def _merge(self, run: StageRun, last: bool, count: int | None = None) -> None:
         """Merge all partial results of a stage, or the neighbours that are ready to be folded."""
+        if last and run.wanted_here and (tables := run.parts_here()) is not None:
+            self._merge_here(run, tables)
+            return
         parts = list(run.parts) if count is None else run.ready_to_fold() or []
         kind: Kind = "cpu"
         if not self._has_cpu():
@@ -385,6 +395,18 @@ class Driver(Delivering):
         if kind == "gpu" and last:
             task = replace(task, output=self._where_output_stays(run))
         self._executor.merge(task, [part.key for part in parts], kind, MERGE_PRIORITY)
+
+    def _merge_here(self, run: StageRun, tables: Sequence[pa.Table]) -> None:
+        """Merge small partial results in this process: to have a worker do it would take longer than the rest."""
+        key = run.begin_merge(list(run.parts), "cpu", last=True)
+        try:
+            table, event = merge_here(run.stage, tables)
+        except HybridqError as error:
+            self._handle_failure(run, Failed(key, error))
+            return
+        parts = run.merged(key, {**event, "answer": table, "device": HERE})
+        self._executor.release([part.key for part in parts])
+        self._stage_done(run)
 
     def _bytes_by_kind(self, run: StageRun, parts: Sequence[Part]) -> dict[Kind, int]:
         """Return the bytes of partial results that lie on workers of each kind."""

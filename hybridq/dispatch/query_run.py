@@ -102,6 +102,7 @@ class QueryRun:
         self._needed_by = {
             stage.id: [other.id for other in plan.stages if stage.id in other.dependencies] for stage in plan.stages
         }
+        self._read_by_tasks = {number for stage in plan.stages for number in stage.inputs}
         by_stage = {decision.stage: decision for decision in decisions}
         runs: dict[int, StageRun] = {}
         for stage in plan.stages:
@@ -114,7 +115,9 @@ class QueryRun:
     def _run_of(self, stage: Stage, decision: Decision, report: StageReport) -> StageRun:
         # The generation makes the keys of what is begun again others than those of what it replaces.
         prefix = f"{self._query}-{stage.id}-{self._generation}"
-        return StageRun(stage, decision, self._policy(decision, stage), prefix, report, origin=self._origin)
+        here = stage.id not in self._read_by_tasks and not stage.keeps_pieces
+        policy = self._policy(decision, stage)
+        return StageRun(stage, decision, policy, prefix, report, wanted_here=here, origin=self._origin)
 
     def _policy(self, decision: Decision, stage: Stage) -> PullPolicy:
         rows: dict[Kind, int] = {"cpu": self._config.cpu_chunk_rows, "gpu": self._config.gpu_chunk_rows}

@@ -113,7 +113,8 @@ def lost_output(runs: Mapping[int, StageRun], users: Users, number: int, there: 
     run = runs[number]
     needed = any(runs[user].status != "done" for user in users[number])
     made_of_pieces = bool(run.stage.split_inputs) and not run.stage.keeps_pieces
-    return run.status == "done" and made_of_pieces and needed and run.output_address not in there
+    on_cluster = not (run.wanted_here and run.answer is not None)
+    return run.status == "done" and made_of_pieces and needed and on_cluster and run.output_address not in there
 
 
 def to_restart(runs: Mapping[int, StageRun], users: Users, lost: Iterable[int]) -> list[int]:

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from hybridq.catalog import Catalog
 from hybridq.config import Config
-from hybridq.dispatch.chunk_states import ChunksOut, ChunkState, Merging, Part, Waiting, source_rows
+from hybridq.dispatch.chunk_states import ChunksOut, ChunkState, Merging, Part, Waiting, sent_with, source_rows
 from hybridq.dispatch.footprint import Footprint
 from hybridq.dispatch.memory import FOOTPRINT_FACTOR
 from hybridq.dispatch.pieces import PROBING, PieceList, entry_name
@@ -40,6 +40,9 @@ from hybridq.placement.modes import Decision
 from hybridq.report import Fallback, StageReport
 from hybridq.topology import Kind
 
+MERGED_HERE_BYTES = 64 * 1024
+"""Partial results up to this size together, which came with their tasks' reports, are merged without a task."""
+
 MAX_ATTEMPTS = 4
 """Times that a chunk is handed out before its disappearance is an error."""
 
@@ -54,8 +57,10 @@ class StageRun:
         ``waiting`` for its dependencies, ``running`` or ``done``.
     output : str or None
         Key of the stage's output, once it is done; that of a split are its parts, which stay.
-    answer : bytes or None
-        The output in Arrow's stream format, if it is small.
+    wanted_here : bool
+        No task reads the output: it is the answer, or a subquery's value.
+    answer : pyarrow.Table, bytes or None
+        The output, if it is small: as it is, or in Arrow's stream format.
     output_bytes : int
         Its size in memory.
     output_address, output_kind : str
@@ -96,8 +101,9 @@ class StageRun:
     waiting: list[Waiting] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
     merging: dict[str, Merging] = field(default_factory=dict)
+    wanted_here: bool = False
     output: str | None = None
-    answer: bytes | None = None
+    answer: pa.Table | bytes | None = None
     output_bytes: int = 0
     output_address: str = ""
     output_kind: Kind = "cpu"
@@ -377,6 +383,14 @@ class StageRun:
             and not (self.running or self.waiting or self.merging)
         )
 
+    def parts_here(self) -> list[pa.Table] | None:
+        """Return all partial results, if each came with its task's report, and they are small together."""
+        if sum(part.bytes for part in self.parts) > MERGED_HERE_BYTES:
+            return None
+        sent = [sent_with(part) for part in self.parts]
+        tables = [opened(each) for each in sent if each is not None]
+        return tables if len(tables) == len(sent) else None
+
     def begin_merge(self, parts: list[Part], kind: Kind, last: bool) -> str:
         """Note that partial results are being merged; return the merge's key."""
         key = f"hybridq_merge-{self.prefix}-{next(self.serial)}"
@@ -497,6 +511,11 @@ class StageRun:
         orders += [item.chunk.order for item in self.waiting]
         orders += [merging.parts[0].order for merging in self.merging.values() if merging.parts]
         return sorted(orders)
+
+
+def opened(sent: pa.Table | bytes) -> pa.Table:
+    """Return a table that came with a task's report."""
+    return pa.ipc.open_stream(sent).read_all() if isinstance(sent, bytes) else sent
 
 
 def _pickled(stage: Stage) -> bytes:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 import pickle
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack, nullcontext, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -50,6 +50,9 @@ logger = logging.getLogger(__name__)
 
 ANSWER_BYTES = 16 * 1024
 """A stage's output up to this size travels with its task's report: fetching it would take longer than reading it."""
+
+PART_BYTES = 4 * 1024
+"""The same of a partial result, of which there may be many."""
 
 READ_AHEAD_SHARE = 0.5
 """Share of a device's memory up to which it is filled by reading ahead."""
@@ -99,6 +102,8 @@ class ChunkTask:
         The same for the stage's output, where the chunk is all there is and gives groups.
     footprint_factor : float
         Device memory that it is expected to take over the decoded bytes of what it reads.
+    send : bool
+        Its partial result travels with its report, if it is small: what is made of it is not wanted on the cluster.
     """
 
     query: str
@@ -117,6 +122,7 @@ class ChunkTask:
     stay: Stay = "no"
     output: Stay = "no"
     footprint_factor: float = FOOTPRINT_FACTOR
+    send: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,8 +274,8 @@ def compute_chunk(
                         result = _keep_pieces(task, table, sink, store, event)
                     else:
                         result = compact(table)
-                        if task.complete:
-                            event |= _small_answer(result)
+                        if task.complete or task.send:
+                            event |= _small_answer(result, ANSWER_BYTES if task.complete else PART_BYTES)
             finally:
                 saved = cache.release() if cache is not None else 0
     except DeviceOutOfMemory as error:
@@ -377,11 +383,27 @@ def compute_merge(task: MergeTask, parts: Sequence[Rows], gpu: Engine | None = N
         # A worker died with a partial result, and this time its chunk did not fit into memory.
         raise ExecutionError("a partial result was lost with its worker and could not be computed again: out of memory")
     stage = load_stage(task.stage)
+    with _merging(parts), all_in_use(parts):
+        table = _together_on_device(task, stage, parts, gpu)
+        if table is None:
+            table = compact(merge_tables(stage, parts, task.last, gpu))
+    event = _merge_event(table, start)
+    return table, event | (_small_answer(table) if task.last and not isinstance(table, DeviceRows) else {})
+
+
+def merge_here(stage: Stage, parts: Sequence[pa.Table]) -> tuple[pa.Table, dict[str, Any]]:
+    """Compute a stage's output in the driver's process, of all partial results; also return what a task reports."""
+    start = time.perf_counter()
+    with _merging(parts):
+        table = compact(merge_tables(stage, parts, last=True))
+    return table, _merge_event(table, start)
+
+
+@contextmanager
+def _merging(parts: Sequence[Rows]) -> Iterator[None]:
+    """Have what goes wrong in a merge be an error of hybridq's."""
     try:
-        with all_in_use(parts):
-            table = _together_on_device(task, stage, parts, gpu)
-            if table is None:
-                table = compact(merge_tables(stage, parts, task.last, gpu))
+        yield
     except HybridqError:
         raise
     except MemoryError:
@@ -389,15 +411,16 @@ def compute_merge(task: MergeTask, parts: Sequence[Rows], gpu: Engine | None = N
         raise ExecutionError(f"out of memory while merging {len(parts)} partial results of {size} bytes") from None
     except Exception as error:
         raise ExecutionError(f"{type(error).__name__}: {error}") from error
-    seconds = time.perf_counter() - start
-    event = {
+
+
+def _merge_event(table: Rows, start: float) -> dict[str, Any]:
+    return {
         "what": "merge",
         "outcome": "done",
         "rows": table.num_rows,
         "bytes": table.nbytes,
-        "seconds": {"total": seconds},
+        "seconds": {"total": time.perf_counter() - start},
     }
-    return table, event | (_small_answer(table) if task.last and not isinstance(table, DeviceRows) else {})
 
 
 def _together_on_device(task: MergeTask, stage: Stage, parts: Sequence[Rows], gpu: Engine | None) -> DeviceRows | None:
@@ -430,9 +453,9 @@ def _for_others(rows: Rows, stay: Stay) -> None:
             rows.table()
 
 
-def _small_answer(table: pa.Table) -> dict[str, bytes]:
-    """Return a stage's output as part of its task's report, if it is small: Arrow's stream format."""
-    if table.nbytes > ANSWER_BYTES:
+def _small_answer(table: pa.Table, most: int = ANSWER_BYTES) -> dict[str, bytes]:
+    """Return a task's table as part of its report, if it is small: Arrow's stream format."""
+    if table.nbytes > most:
         return {}
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:

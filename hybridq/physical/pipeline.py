@@ -538,7 +538,7 @@ class Stage:
     pipeline : Pipeline
     builds : tuple of Build
     merge : Merge
-        Runs on a CPU worker, after the last chunk.
+        Runs on a CPU worker, after the last chunk; in the driver's process where there is little to merge.
     finish : tuple of FinishStep
         Applied to the merged rows in the same task: HAVING, projections, ORDER BY, LIMIT above the merge.
     schema : Schema

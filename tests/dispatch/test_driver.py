@@ -77,8 +77,62 @@ def test_empty_table_merges_nothing():
     executor = FakeExecutor(BOTH)
     driver, _ = make_driver(executor, 0, "cpu")
     assert len(driver.run()) == 0
-    assert executor.tasks == []
+    assert executor.tasks == executor.merges == []
+
+
+class Sending(FakeExecutor):
+    """Has reports hold partial results, as those of real tasks do where these are small and asked for."""
+
+    def run_chunk(self, task, memory, inputs, kind, priority):
+        self.asked = [*getattr(self, "asked", []), task.send]
+        table = (memory[0] if memory else self.values[inputs[0]]).rename_columns(["t.x"])
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        sent = {"answer": sink.getvalue().to_pybytes(), "bytes": table.nbytes}
+        self.behave = lambda executor, task: sent if task.send and table.nbytes <= 800 else None
+        super().run_chunk(task, memory, inputs, kind, priority)
+
+
+def test_few_rows_are_merged_without_a_task():
+    executor = Sending(BOTH)
+    driver, report = make_driver(executor, 205, "cpu", chunk_units=1)
+    assert values(driver.run()) == list(range(205))
+    assert executor.merges == []
+    assert report.stages[0].output_rows == 205
+    assert [span.worker for span in report.stages[0].spans if span.what == "merge"] == ["client"]
+    assert set(executor.values) <= executor.released
+
+
+@pytest.mark.parametrize("large", ["part", "sum"])
+def test_parts_that_are_not_few_rows_are_merged_by_a_worker(large, monkeypatch):
+    if large == "sum":
+        monkeypatch.setattr("hybridq.dispatch.stage_run.MERGED_HERE_BYTES", 1000)
+    executor = Sending(BOTH)
+    driver, _ = make_driver(executor, 210, "cpu", chunk_units=1 if large == "sum" else 20)
+    assert values(driver.run()) == list(range(210))
     assert len(executor.merges) == 1
+
+
+def test_only_what_no_task_reads_is_sent_along_with_reports():
+    executor = Sending(BOTH)
+    driver, _ = make_driver(executor, 100, "cpu", stages=[scan_stage(100), follow_up(1, 0)], chunk_units=1)
+    assert values(driver.run()) == list(range(100))
+    assert executor.asked == [False] * 10 + [True]
+    assert len(executor.merges) == 1
+
+
+def test_an_error_of_a_merge_in_the_client_says_where(monkeypatch):
+    def overflow(stage, parts, last):
+        raise NumericOverflow("sum of x")
+
+    monkeypatch.setattr("hybridq.dispatch.tasks.merge_tables", overflow)
+    executor = Sending(BOTH)
+    driver, _ = make_driver(executor, 100, "cpu", chunk_units=1)
+    with pytest.raises(NumericOverflow, match="sum of x") as raised:
+        driver.run()
+    assert raised.value.__notes__ == ["in stage 0 (scan t)"]
+    assert executor.cancelled >= set(executor.values)
 
 
 def test_both_kinds_work_in_cop_and_the_ratio_is_measured():
