@@ -4,6 +4,8 @@
 has a guarded main module, so nothing here depends on how the caller was started: a script without a ``__main__`` guard,
 a REPL, a notebook, or a program on standard input. (Dask's workers import their parent's main module.)
 
+Where there are no GPUs, workers are forked from one more process, which has imported what they need.
+
 The two processes talk over pipes: the description goes in as one line of JSON, the scheduler's address comes out as one
 line of JSON, and the cluster lives until its standard input closes. So it never outlives the process that asked for it,
 however that one ends.
@@ -53,6 +55,12 @@ MEMORY_SHARE = 0.75
 WORKER_MODULE = "hybridq.dispatch.worker"
 """Imported by every worker as it starts; prepares the process and its engine."""
 
+LONGEST_FOLDER = 60
+"""Characters of a folder's name in which a socket can be: its own takes 40 of 107 at most."""
+
+PRELOADED_MODULE = "hybridq.dispatch.preloaded"
+"""Imported by the process that workers are forked from."""
+
 SINGLE_THREADED = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 """Chunks are the parallelism: numerical libraries start no threads of their own."""
 
@@ -100,7 +108,7 @@ class LocalCluster:
 
     def abandon(self) -> None:
         """End the process, which was not asked to start anything."""
-        self._process.kill()
+        self._process.terminate()
         self.close()
 
     def wait_until_ready(self, timeout: float = START_TIMEOUT) -> None:
@@ -249,27 +257,68 @@ def main() -> None:
     parent = os.getppid()
     answer_pipe = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever prints goes to the log
-    import distributed  # noqa: F401 -- while the request is still being made
-
-    line = sys.stdin.buffer.readline()
-    if not line:
-        return  # nothing is wanted after all
-    request = json.loads(line)
-    # What clusters left that were killed; while this one starts, for it may be much.
-    threading.Thread(target=sweep, daemon=True).start()
     scratch = Scratch()
+    signal.signal(signal.SIGTERM, lambda *_: _end_unused(scratch))
     try:
-        asyncio.run(_serve(request, answer_pipe, parent, str(scratch.folder)))
+        forking = _start_fork_server(scratch.folder)
+        import distributed  # noqa: F401 -- while the request is still being made
+
+        line = sys.stdin.buffer.readline()
+        if not line:
+            return  # nothing is wanted after all
+        request = json.loads(line)
+        # What clusters left that were killed; while this one starts, for it may be much.
+        threading.Thread(target=sweep, daemon=True).start()
+        asyncio.run(_serve(request, answer_pipe, parent, str(scratch.folder), forking))
     finally:
         scratch.close()
 
 
-async def _serve(request: dict[str, Any], answer_pipe: IO[str], parent: int, scratch: str) -> None:
+def _start_fork_server(folder: Path) -> bool:
+    """Start a process that imports what workers need, while this one imports Dask; tell whether there is one.
+
+    Workers are forked from it: each would otherwise take most of a second to import the same. It is a plain process
+    without threads, and has the environment that workers are to have from their start. Not where there are GPUs, whose
+    workers do not have that environment.
+
+    Parameters
+    ----------
+    folder : path
+        Where its socket is to be, which is to go with the cluster however that ends.
+    """
+    # Before 3.11.1 any user of the machine could have it run code (CVE-2022-42919).
+    if sys.platform != "linux" or sys.version_info < (3, 11, 1) or find_gpus():
+        return False
+    from multiprocessing import forkserver
+
+    if len(str(folder)) > LONGEST_FOLDER:
+        return False
+    os.environ.update({**KEEP_MEMORY, **ONE_ARENA, **SINGLE_THREADED})
+    forkserver.set_forkserver_preload([PRELOADED_MODULE])
+    usual, tempfile.tempdir = tempfile.tempdir, str(folder)
+    try:
+        forkserver.ensure_running()
+    finally:
+        tempfile.tempdir = usual
+    return True
+
+
+def _end_unused(scratch: Scratch) -> None:
+    """End this process, which has started no cluster, and the fork server, which may still be importing."""
+    scratch.close()
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(os.getpid(), signal.SIGKILL)
+    os._exit(1)
+
+
+async def _serve(request: dict[str, Any], answer_pipe: IO[str], parent: int, scratch: str, forking: bool) -> None:
     import dask
     from distributed.deploy.spec import SpecCluster
 
     topology = Topology.from_plain(request["topology"])
     dask.config.set(_dask_settings(topology, request["stall_timeout"]))
+    if forking:
+        _fork_workers()
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, ended.set)
@@ -298,6 +347,16 @@ async def _serve(request: dict[str, Any], answer_pipe: IO[str], parent: int, scr
     # Nobody is left who could want an answer: end the workers without waiting for what they run.
     threading.Thread(target=_end_late, daemon=True).start()
     await cluster.close(timeout=2)
+
+
+def _fork_workers() -> None:
+    """Have Dask's nannies fork workers from the fork server."""
+    import dask
+    from distributed import utils
+
+    dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
+    # Dask would import pandas here, among others, and have a fork server that is started anew import that as well.
+    utils._forkserver_preload_set = True
 
 
 async def _keep_workers(cluster: Any) -> None:

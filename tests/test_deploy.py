@@ -5,13 +5,16 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from hybridq import deploy
 from hybridq.errors import ClusterUnreachable, ConfigurationError
+from hybridq.leftovers import PREFIX
 from hybridq.topology import load_topology
 
 ONE_WORKER = {"workers": [{"kind": "cpu", "processes": 1, "threads": 1, "memory": "1GiB"}]}
@@ -114,6 +117,60 @@ def test_a_shadowing_file_in_the_current_folder_does_no_harm(tmp_path, monkeypat
         cluster.wait_until_ready()
     finally:
         cluster.close()
+
+
+def parent_of(process: int) -> int:
+    return int(Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+
+@pytest.fixture
+def short_folder(monkeypatch) -> Iterator[Path]:
+    """Where temporary files are: pytest's own folders have names that are too long for a socket in them."""
+    with tempfile.TemporaryDirectory(prefix="deploy-", dir="/tmp") as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+        yield Path(folder)
+
+
+def test_workers_are_forked_from_a_process_that_has_imported_what_they_need(short_folder):
+    (group,) = ONE_WORKER["workers"]
+    cluster = deploy.start(load_topology({"workers": [{**group, "processes": 2}]}), 30)
+    try:
+        cluster.wait_until_ready()
+        parents = {process: parent_of(process) for process in processes_under(cluster.pid) - {cluster.pid}}
+        (server,) = set(parents.values()) - {cluster.pid}
+        assert parents[server] == cluster.pid
+        workers = [process for process, parent in parents.items() if parent == server]
+        assert len(workers) == 2
+        environment = Path(f"/proc/{server}/environ").read_text()
+        assert all(f"{name}=" in environment for name in ("MALLOC_ARENA_MAX", "MIMALLOC_PURGE_DELAY"))
+        # Its socket is where the next start sweeps, if this cluster is killed.
+        assert [path.parent.name[: len(PREFIX)] for path in short_folder.glob("*/pymp-*")] == [PREFIX]
+        os.kill(cluster.pid, signal.SIGKILL)
+        assert gone_within({*parents, cluster.pid}, 60)
+    finally:
+        cluster.close()
+
+
+def test_nothing_is_forked_beside_gpus_or_where_a_socket_cannot_be(tmp_path, monkeypatch):
+    environment = dict(os.environ)
+    monkeypatch.setattr(deploy, "find_gpus", lambda: ["nvidia0"])
+    assert not deploy._start_fork_server(tmp_path)
+    monkeypatch.setattr(deploy, "find_gpus", list)
+    assert not deploy._start_fork_server(tmp_path / ("long" * 30))
+    assert list(tmp_path.iterdir()) == []
+    assert dict(os.environ) == environment
+
+
+def test_a_prepared_process_that_is_not_wanted_leaves_nothing_behind(short_folder):
+    deploy.prepare()
+    (prepared,) = deploy._PREPARED
+    deadline = time.monotonic() + 30
+    while len(processes := processes_under(prepared.pid)) < 2 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    deploy.give_up_prepared()
+    assert gone_within(processes, 5)
+    assert list(short_folder.iterdir()) == []
 
 
 def test_a_prepared_process_becomes_the_next_cluster_or_ends():

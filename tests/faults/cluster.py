@@ -78,6 +78,17 @@ OTHERS = {
 }
 
 
+def cluster_of(worker: int) -> psutil.Process:
+    """Return the main process of a worker's cluster."""
+    return next(each for each in psutil.Process(worker).parents() if "hybridq.deploy" in each.cmdline())
+
+
+def is_helper(process: psutil.Process, main: psutil.Process) -> bool:
+    """Tell whether a process is one of multiprocessing's own; what is forked from its server has the same command."""
+    command = " ".join(process.cmdline())
+    return process.ppid() == main.pid and ("resource_tracker" in command or "forkserver" in command)
+
+
 def shared_memory(main: psutil.Process) -> set[str]:
     """Return the files in /dev/shm that a cluster's processes use; others may belong to anybody."""
     found = set()
@@ -143,7 +154,7 @@ class Broken:
     @property
     def main_process(self) -> psutil.Process:
         """Return the process that has the scheduler and the nannies."""
-        return psutil.Process(psutil.Process(self.pids()[0]).ppid())
+        return cluster_of(self.pids()[0])
 
     def pids(self, kind: str | None = None) -> list[int]:
         assert self.session is not None
@@ -196,11 +207,10 @@ class Broken:
             for address, state in self.client.run(inside.held).items():
                 if state["values"] or state["build sides"] or state["files"]:
                     found.append(f"{address}: {state}")
-            children = [
-                each for each in self.main_process.children() if "resource_tracker" not in " ".join(each.cmdline())
-            ]
-            if len(children) != len(wanted):
-                found.append(f"{len(children)} worker processes")
+            main = self.main_process
+            workers = [each for each in main.children(recursive=True) if not is_helper(each, main)]
+            if len(workers) != len(wanted):
+                found.append(f"{len(workers)} worker processes")
         except (HybridqError, OSError, psutil.Error, IndexError, AttributeError) as error:
             found.append(f"{type(error).__name__}: {error}")
         return found

@@ -98,7 +98,8 @@ class Soak:
                 session.register_folder(self.data)
             devices = shared.devices()
             processes = {device.worker: psutil.Process(device.pid) for device in devices}
-            processes |= {"scheduler": psutil.Process(processes["cpu-0"].ppid()), "client": psutil.Process()}
+            main = next(each for each in processes["cpu-0"].parents() if "hybridq.deploy" in each.cmdline())
+            processes |= {"scheduler": main, "client": psutil.Process()}
             own = iter(others)
             threads = [
                 threading.Thread(target=self.submit, args=(each, next(own) if each.number % 2 else shared))
