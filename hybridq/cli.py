@@ -6,6 +6,7 @@ Every error is one line on standard error that starts with ``error:`` (details m
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -157,8 +158,6 @@ def run(
     follow_links: LinksOption = False,
 ) -> None:
     """Run a query and print its answer."""
-    from hybridq.output import report_file, write_answer
-
     if form is OutputFormat.parquet and output is None:
         raise RequestError("--format parquet needs a file: add -o FILE")
     if form is None:
@@ -167,6 +166,8 @@ def run(
     _check_outputs(output, report)
     source = _read_plan(plan)
     with _connect(cluster, data, source, follow_links) as session:
+        from hybridq.output import report_file, write_answer
+
         query = _query(session, source)
         shown = sys.stderr.isatty() if progress is None else progress
         if output is not None and form is not OutputFormat.table:
@@ -193,11 +194,11 @@ def explain(
     follow_links: LinksOption = False,
 ) -> None:
     """Show a query's stages: where each runs, why, how its joins work and what is estimated."""
-    from hybridq.output import report_file
-
     _check_outputs(output)
     source = _read_plan(plan)
     with _connect(cluster, data, source, follow_links) as session:
+        from hybridq.output import report_file
+
         explanation = _query(session, source).explain(mode=mode.value, analyze=analyze)
     text = {"json": explanation.to_json, "html": explanation.to_html, "text": explanation.__str__}[form.value]()
     if output is None:
@@ -405,21 +406,18 @@ def _connect(cluster: str | None, data: Path, source: str | bytes, follow_links:
     from hybridq.pandas_later import leave_pandas_for_later
 
     leave_pandas_for_later()  # DataFusion's import would have it imported
-    from hybridq import deploy
     from hybridq.catalog import Catalog
     from hybridq.planning import check_query
     from hybridq.session import connect
 
-    if cluster is None:
-        deploy.prepare()
-    try:
-        # What is wrong with the data or the query is said before a cluster starts; footers are read once.
-        catalog = Catalog()
-        catalog.register_folder(data, follow_links)
-        check_query(source, catalog)
-        session = connect(cluster)
-    finally:
-        deploy.give_up_prepared()
+    # What is wrong with the data or the query is said before a cluster starts; footers are read once.
+    catalog = Catalog()
+    catalog.register_folder(data, follow_links)
+    check_query(source, catalog)
+    session = connect(cluster)
+    if not gc.isenabled():
+        gc.freeze()
+        gc.enable()
     try:
         session.register_folder(data, follow_links)
     except BaseException:
@@ -449,12 +447,30 @@ def _quiet_libraries() -> None:
     sys.unraisablehook = lambda unraisable: None
 
 
+def _run_app(arguments: Sequence[str] | None) -> Any:
+    """Parse the arguments and run what they ask for, beside the start of the cluster's process if that needs one."""
+    from hybridq import deploy
+
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    queries = given[:1] in (["run"], ["explain"])
+    if queries and arguments is None:
+        gc.disable()  # what is imported stays: to look through it again and again takes a tenth of a second
+    if queries and not any(each.startswith(("--cluster", "--help")) for each in given):
+        deploy.prepare()  # the parser imports for a tenth of a second, and then there is Arrow
+    try:
+        return app(args=arguments, prog_name="hybridq", standalone_mode=False)
+    finally:
+        deploy.give_up_prepared()
+        if arguments is None:
+            gc.freeze()  # at the interpreter's end all that was imported would be looked through
+
+
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command and exit."""
     if arguments is None and os.environ.get("HYBRIDQ_DEBUG") != "1":
         _quiet_libraries()
     try:
-        code = app(args=arguments, prog_name="hybridq", standalone_mode=False)
+        code = _run_app(arguments)
         sys.stdout.flush()
         if code == INTERRUPTED:  # the parser turns Ctrl-C into this code
             _fail("interrupted", INTERRUPTED)

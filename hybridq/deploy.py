@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import os
 import signal
@@ -259,6 +260,7 @@ def main() -> None:
     os.dup2(2, 1)  # whatever prints goes to the log
     scratch = Scratch()
     signal.signal(signal.SIGTERM, lambda *_: _end_unused(scratch))
+    gc.disable()  # what is imported stays: to look through it again and again takes a tenth of a second
     try:
         forking = _start_fork_server(scratch.folder)
         import distributed  # noqa: F401 -- while the request is still being made
@@ -272,6 +274,7 @@ def main() -> None:
         asyncio.run(_serve(request, answer_pipe, parent, str(scratch.folder), forking))
     finally:
         scratch.close()
+        gc.freeze()  # nor through all of it at the end
 
 
 def _start_fork_server(folder: Path) -> bool:
@@ -335,6 +338,8 @@ async def _serve(request: dict[str, Any], answer_pipe: IO[str], parent: int, scr
         while (cause := root.__cause__ or root.__context__) is not None:
             root = cause
         answer = {"error": f"{type(root).__name__}: {root}"}
+    gc.freeze()
+    gc.enable()
     # A client that is already gone closes the pipe; then standard input is closed as well.
     with contextlib.suppress(BrokenPipeError):
         answer_pipe.write(json.dumps(answer) + "\n")
