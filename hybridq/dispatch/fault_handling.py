@@ -21,6 +21,7 @@ from hybridq.errors import DeviceOutOfMemory, ExecutionError, HybridqError, Piec
 from hybridq.physical.chunks import Chunk
 from hybridq.physical.pipeline import BroadcastBuild
 from hybridq.placement.modes import Decision
+from hybridq.plan.naming import as_written
 from hybridq.topology import Kind
 
 EVENT_TIMEOUT = 5.0
@@ -86,6 +87,8 @@ class FaultHandling(QueryRun):
         if isinstance(error, PiecesLost):
             self._handle_lost_pieces(failure.key, error)
             return
+        if error.args and isinstance(error.args[0], str):
+            error.args = (as_written(error.args[0]), *error.args[1:])
         where = f"stage {run.stage.id} ({run.stage.title})" if state is None else self._place(run, state.chunk)
         if isinstance(error, WorkersLost):
             movable = state is not None and state.kind == "gpu" and not self._gpu_only(run)

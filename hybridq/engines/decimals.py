@@ -11,6 +11,7 @@ import pyarrow as pa
 from hybridq import types
 from hybridq.engines.column import Bounds, Column, Mask, Values, arrow_validity, from_arrow, to_arrow, within
 from hybridq.errors import NumericOverflow
+from hybridq.plan.expressions import Call
 
 LIMIT: Bounds = (-(10**types.MAX_DECIMAL_DIGITS) + 1, 10**types.MAX_DECIMAL_DIGITS - 1)
 MAX_256_DIGITS = 76
@@ -80,6 +81,8 @@ def as_constant(column: Column) -> Column:
 
 def overflow(what: object, data_type: pa.DataType) -> NumericOverflow:
     """Return the error for a result that does not fit."""
+    if isinstance(what, Call) and what.function == "average" and what.options:
+        (what,) = what.options  # as it was written, where the call is one of a sum and a count
     limit = "38 digits" if types.is_decimal(data_type) else f"type {data_type}"
     return NumericOverflow(
         f"the result of {what} does not fit {limit}: cast an operand to a smaller scale or to DOUBLE"

@@ -18,6 +18,7 @@ from hybridq.frontend.double_values import compute_as_floating, own_decimals
 from hybridq.frontend.sql_aggregates import check_aggregates
 from hybridq.frontend.sql_casts import with_casts_told_apart, with_microseconds, without_marks
 from hybridq.frontend.sql_chains import with_short_chains
+from hybridq.frontend.sql_constants import with_constants
 from hybridq.frontend.sql_errors import refuse_other_statements, refuse_time_zones, translated
 from hybridq.frontend.sql_guards import (
     compares_outer_null_with_null,
@@ -244,7 +245,8 @@ def _substrait(text: str, tables: Mapping[str, Schema], push_filters: bool = Tru
             logical, notes = _with_tags(context, text, options, logical, notes)
         message = Producer.to_substrait_plan(logical, context).encode()
         check_aggregates(logical, message)
-        return _Exported(message, tuple(map(with_numbers, answer)), notes, windows, unnests)
+        answer = tuple(name if name in names else with_constants(with_numbers(name)) for name in answer)
+        return _Exported(message, answer, notes, windows, unnests)
     except HybridqError:
         raise
     except Exception as error:  # DataFusion raises plain Exception for most failures

@@ -17,6 +17,7 @@ from hybridq.errors import (
     Unsupported,
 )
 from hybridq.frontend.sql_chains import with_short_chains
+from hybridq.frontend.sql_constants import with_constants
 from hybridq.frontend.sql_hints import clause_hint, function_hint
 from hybridq.frontend.sql_text import LONGEST_CHAIN, Token, longest_chain, offset_of, place, tokens
 from hybridq.frontend.substrait_reads import nearest
@@ -136,6 +137,30 @@ def _cleaned(message: str) -> str:
     return message.strip()
 
 
+_TYPES = {
+    "Utf8": "VARCHAR", "LargeUtf8": "VARCHAR", "Utf8View": "VARCHAR", "Boolean": "BOOLEAN", "Binary": "BYTEA",
+    "Int8": "TINYINT", "Int16": "SMALLINT", "Int32": "INTEGER", "Int64": "BIGINT", "UInt8": "UTINYINT",
+    "UInt16": "USMALLINT", "UInt32": "UINTEGER", "UInt64": "UBIGINT", "Float32": "REAL", "Float64": "DOUBLE",
+    "Date32": "DATE", "Decimal128": "DECIMAL", "List": "LIST", "Struct": "STRUCT", "Map": "MAP", "Null": "NULL",
+}  # fmt: skip
+"""Arrow's types, as DataFusion writes them, in SQL."""
+
+_TYPE = re.compile(rf"(?<![\w.'\"])(?:{'|'.join(_TYPES)})(?![\w'\"])")
+
+
+def in_sql(message: str) -> str:
+    """Return a message with constants and types as SQL writes them, where it has those of DataFusion.
+
+    >>> in_sql('Cannot coerce arithmetic expression Utf8 + Timestamp(ns, "UTC") in max(Int64(1)) + Utf8("a")')
+    "Cannot coerce arithmetic expression VARCHAR + TIMESTAMP WITH TIME ZONE in max(1) + 'a'"
+    """
+    message = with_constants(message)
+    message = re.sub(r'\bTimestamp\([^(),]*, "[^"]*"\)', "TIMESTAMP WITH TIME ZONE", message)
+    message = re.sub(r"\bTimestamp\([^()]*\)", "TIMESTAMP", message)
+    message = re.sub(r"\bInterval\([^()]*\)", "INTERVAL", message)
+    return _TYPE.sub(lambda found: _TYPES[found[0]], message)
+
+
 def _last_cause(message: str) -> str:
     cause = message.split("\ncaused by\n")[-1]
     cause = re.sub(
@@ -144,7 +169,8 @@ def _last_cause(message: str) -> str:
         "",
         cause,
     )
-    lines = [line.strip() for line in cause.splitlines() if line.strip()]
+    cause = re.sub(r"^Parser error:\s*", "", cause)
+    lines = [line.strip() for line in in_sql(cause).splitlines() if line.strip()]
     return " ".join(lines).removesuffix('")')[:500] if lines else "the query cannot be planned"
 
 
@@ -288,9 +314,21 @@ def _conversion(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -
     return Unsupported(f"{words}: not supported yet")
 
 
+_WRITTEN = {"substr": "substring", "date_part": "extract", "array_element": "[...]", "strpos": "position"}
+"""What is written for functions that DataFusion calls otherwise."""
+
+
 def _arguments(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:
-    where = _where(match["name"], text)
-    return SqlError(f"no function takes such values: {match['signature']}{where}: cast them to types that go together")
+    name, signature = match["name"], in_sql(match["signature"])
+    words = {token.value for token in tokens(text)}
+    if name == "array_slice" and name not in words and "unnest" in words:
+        given = signature.removeprefix("array_slice(").partition(",")[0]
+        return SqlError(f"UNNEST of a value of type {given}{_where('unnest', text)} is not supported: it takes lists")
+    written = _WRITTEN.get(name, name) if name not in words else name
+    signature = signature.replace(name, written, 1)
+    return SqlError(
+        f"no function takes such values: {signature}{_where(written, text)}: cast them to types that go together"
+    )
 
 
 def _repeated_table(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:
@@ -366,6 +404,8 @@ _CONVERSIONS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], str, Mapping
     (re.compile(r"Ambiguous reference to unqualified field (?P<name>\S+)"), _ambiguous),
     (re.compile(r"Invalid function '(?P<name>[^']*)'"), _function),
     (re.compile(r'unique expression names but the expression "(?P<name>.*?)" at position', re.DOTALL), _same_names),
+    (re.compile(r"and unqualified field name (?P<name>.+) which would be ambiguous"), _same_names),
+    (re.compile(r"duplicate unqualified field name (?P<name>\S+)"), _same_names),
     (re.compile(r"duplicate qualified field name (?P<name>\S+)"), _repeated_table),
     (re.compile(r"RecursionLimitExceeded"), _too_deep),
     (

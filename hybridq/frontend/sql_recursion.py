@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -57,12 +58,14 @@ def recursive_text(text: str) -> RecursiveText | None:
     Unsupported
         A table reads itself in another way than in what follows its last UNION.
 
-    >>> found = recursive_text("with recursive w(x) as (select 1 union all select x + 1 from w where x < 3) select * from w")
-    >>> found.tables
-    (RecursiveTable(name='w', columns=('x',), first='select 1', step='select x + 1 from w where x < 3', distinct=False),)
-    >>> found.rest
+    >>> text = "with recursive w(x) as (select 1 union all select x + 1 from w where x < 3) select * from w"
+    >>> found = recursive_text(text)
+    >>> (table,) = found.tables
+    >>> table.name, table.columns, table.first.strip(), table.step.strip(), table.distinct
+    ('w', ('x',), 'select 1', 'select x + 1 from w where x < 3', False)
+    >>> found.rest.strip()
     'select * from w'
-    """  # noqa: E501
+    """
     found = list(tokens(text))
     if [token.value for token in found[:2]] != ["with", "recursive"] or found[0].kind != "word":
         return None
@@ -73,7 +76,7 @@ class _Reading(TextReader):
     """Reads one text."""
 
     def result(self) -> RecursiveText | None:
-        plain: list[str] = []
+        plain: list[tuple[int, int]] = []
         recursive: list[RecursiveTable] = []
         position = 2
         while True:
@@ -89,18 +92,17 @@ class _Reading(TextReader):
             if self._reads(name, position + 1, closing):
                 recursive.append(self._table(name, columns, position, closing, plain))
             else:
-                plain.append(self._between(start, closing + 1))
+                plain.append((start - bool(plain), closing + 1))  # with the comma before it
             position = closing + 1
             if self._value(position) != ",":
                 break
             position += 1
         if not recursive:
             return None
-        main = self._between(position, len(self._found))
-        return RecursiveText(tuple(recursive), f"with {', '.join(plain)} {main}" if plain else main)
+        return RecursiveText(tuple(recursive), self._alone(plain, position, len(self._found)))
 
     def _table(
-        self, name: str, columns: tuple[str, ...], opening: int, closing: int, before: Sequence[str]
+        self, name: str, columns: tuple[str, ...], opening: int, closing: int, before: Sequence[tuple[int, int]]
     ) -> RecursiveTable:
         depth, union = 0, None
         for position in range(opening + 1, closing):
@@ -113,12 +115,11 @@ class _Reading(TextReader):
         if union is None or self._reads(name, opening + 1, union):
             raise self._refused(opening, f"{name} may read itself only in what follows its last UNION")
         step = union + 1 + (self._value(union + 1) in ("all", "distinct"))
-        prefix = f"with {', '.join(before)} " if before else ""
         return RecursiveTable(
             name,
             columns,
-            prefix + self._between(opening + 1, union),
-            prefix + self._between(step, closing),
+            self._alone(before, opening + 1, union),
+            self._alone(before, step, closing),
             self._value(union + 1) != "all",
         )
 
@@ -144,5 +145,11 @@ class _Reading(TextReader):
             if position >= start
         )
 
-    def _between(self, start: int, stop: int) -> str:
-        return self._text[self._offset(start) : self._offset(stop)].strip()
+    def _alone(self, plain: Sequence[tuple[int, int]], start: int, stop: int) -> str:
+        """Return a part of the text with the plain queries before it, each where it is in the whole text."""
+        parts, end = [], 0
+        for begin, after in [*([(0, 1)] if plain else []), *plain, (start, stop)]:
+            blank = re.sub(r"[^\n]", " ", self._text[end : self._offset(begin)])
+            end = self._offset(after)
+            parts += [blank, self._text[self._offset(begin) : end]]
+        return "".join(parts).rstrip()

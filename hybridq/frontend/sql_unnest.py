@@ -237,7 +237,8 @@ class _Rewriting(TextReader):
                 after = end + 1
         count = len(table.lists)
         if len(names) > count + places_too:
-            raise self._refused(position, f"UNNEST of {count} lists has {count + places_too} columns")
+            has = f"UNNEST of {count} {'list' if count == 1 else 'lists'} has {count + places_too}"
+            raise self._refused(position, f"{has} column{'s' * (count + places_too > 1)}, and not {len(names)}")
         usual = [alias] if count == 1 else [f"unnest_{number}" for number in range(1, count + 1)]
         columns = [*names, *[*usual, "ordinality"][len(names) :]]
         table.columns = columns[:count]

@@ -22,6 +22,7 @@ from hybridq.plan.expressions import (
     NamedExpression,
     columns_of_call,
 )
+from hybridq.plan.naming import bounded
 from hybridq.types import MAX_DECIMAL_DIGITS, is_integer, is_splittable, sum_type
 
 COUNT_TYPE = pa.int64()
@@ -320,7 +321,9 @@ def _sum(call: AggregateCall, argument: Expression, columns: _Columns) -> Expres
 
 def _average(call: AggregateCall, argument: Expression, columns: _Columns) -> Expression:
     total = columns.column("sum", argument, wide_sum_type(argument.type))
-    return Call(call.type, "average", (total, columns.column("count", argument, COUNT_TYPE)))
+    count = columns.column("count", argument, COUNT_TYPE)
+    # Messages name what was written.
+    return Call(call.type, "average", (total, count), (bounded(str(call).removesuffix(f" AS {call.name}")),))
 
 
 def _itself(partial: str) -> _Final:

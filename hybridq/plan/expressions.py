@@ -111,7 +111,8 @@ class Call(Expression):
     def __str__(self) -> str:
         if self.function in INFIX and len(self.arguments) >= 2:
             return "(" + f" {INFIX[self.function]} ".join(map(str, self.arguments)) + ")"
-        return f"{self.function}({', '.join([*self.options, *map(str, self.arguments)])})"
+        options = () if self.function == "average" else self.options  # what it stands for is no argument
+        return f"{self.function}({', '.join([*options, *map(str, self.arguments)])})"
 
 
 INFIX = {

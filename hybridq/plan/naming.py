@@ -7,11 +7,14 @@ repeat, ``#2``, ``#3`` and so on follow. So one query gives the same names howev
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Collection
 
 from hybridq.plan.expressions import Expression
 
 LONGEST_NAME = 1000
+
+_NUMBER = re.compile(r"""'(?:[^']|'')*'|(?<=[\w"])#\d+(?=\.)|(?<=\))#\d+""")
 
 
 def expression_name(expression: Expression) -> str:
@@ -41,3 +44,12 @@ def unique_name(name: str, taken: Collection[str]) -> str:
     while f"{name}#{number}" in taken:
         number += 1
     return f"{name}#{number}"
+
+
+def as_written(message: str) -> str:
+    """Return a message without the numbers that tell equal names apart, which nobody has written.
+
+    >>> as_written("cannot cast 'a#2.b' to int32 in cast(t#2.b as int32) + count(*)#3")
+    "cannot cast 'a#2.b' to int32 in cast(t.b as int32) + count(*)"
+    """
+    return _NUMBER.sub(lambda found: found[0] if found[0].startswith("'") else "", message)

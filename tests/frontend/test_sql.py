@@ -60,6 +60,14 @@ def test_names_in_quotes(tables):
     assert {column.source for column in scan.columns} == {"A", "b c", 'q"x', "order", "dotted.name"}
 
 
+def test_columns_without_a_name_are_called_as_they_are_written(tables):
+    text = """select n_nationkey + 1, n_name || 'b', 2.50, interval '1 day', 1e3, "Int64(1)"
+    from (select *, 1 as "Int64(1)" from nation) nation"""
+    assert plan_sql(text, tables).names == (
+        "nation.n_nationkey + 1", "nation.n_name || 'b'", "2.50", "interval '1 days'", "1e3", "Int64(1)",
+    )  # fmt: skip
+
+
 def test_plain_names_are_folded_to_lower_case(tables):
     assert plan_sql("SELECT N_NAME FROM Nation", tables).names == ("n_name",)
 

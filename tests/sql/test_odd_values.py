@@ -120,6 +120,21 @@ def test_intervals_are_not_compared(session, text):
         session.sql("select " + text.format("interval '1 day'"))
 
 
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("with w as (select cast(s as int) as x from t) select v.x from w v join w on v.x = w.x", "cast(t.s as int32)"),
+        (f"select avg(cast(n as decimal(38, 2)) * {'9' * 35}) + 1 as x from wide", "of avg((cast(wide.n as decimal128"),
+    ],
+)
+def test_a_message_names_what_was_written(session, text, named):
+    with pytest.raises(ExecutionError) as caught:
+        session.sql(text).collect(mode="cpu")
+    first = str(caught.value).splitlines()[0]
+    assert named in first
+    assert not re.search(r"#\d|\w:\d", first)
+
+
 def test_an_error_of_a_kernel_names_the_expression(session, monkeypatch):
     def failing(call, arguments):
         raise pa.ArrowNotImplementedError("no kernel\nof that kind")

@@ -102,3 +102,20 @@ def test_now_is_one_moment_of_all_steps(session: Session) -> None:
     first, second = (set(query.collect(mode="cpu").to_arrow()["n"].to_pylist()) for _ in range(2))
     assert len(first) == len(second) == 1
     assert min(first) < min(second)
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("with recursive w as (select 1 as x union all\nselect nope from w) select * from w", "line 2, column 8"),
+        ("with recursive w as (select nope from e union all select * from w) select * from w", "line 1, column 29"),
+        (
+            "with recursive v as (select 1 as y),\nu as (select 2 as z), w as (select 1 as x union all select 2 from w)"
+            ",\nt as (select 3 as s) select nope from w, v, t",
+            "line 3, column 29",
+        ),
+    ],
+)
+def test_places_are_those_of_the_whole_text(session: Session, text: str, place: str) -> None:
+    with pytest.raises(UnknownColumn, match=rf"there is no column nope \({place}\)"):
+        session.sql(text)

@@ -91,7 +91,14 @@ def test_order_by_one_of_several(order, session):
         session.sql(f"select a as x, k as x from l order by {order}")
 
 
-@pytest.mark.parametrize("text", ["select x from (select a as x, k as x from l) t", "select l.*, l.* from l as l"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "select x from (select a as x, k as x from l) t",
+        "select l.*, l.* from l as l",
+        "select x from (select a + 1 as x, t.x from (select a as x, a from l) t) u",
+    ],
+)
 def test_where_they_are_refused(text, session):
     with pytest.raises(
         SqlError, match=r"two columns of a subquery \(or of \* twice\) are named [ax]: give one another"
