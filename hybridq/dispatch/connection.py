@@ -139,7 +139,7 @@ class Connection:
 
     def slots(self) -> dict[Kind, int]:
         """Return how many chunks the devices of each kind work on at the same time."""
-        found = slots(self.devices())
+        found = slots(self._roster.refresh(recent=True)) or slots(self.devices())
         if not found:
             raise DeviceUnavailable(f"the cluster at {self.address} has lost all workers that hybridq can use")
         return found

@@ -30,8 +30,8 @@ SILENCE_SECONDS = 3.0
 """Seconds of silence that mean nothing, however impatient the settings: workers report every half second or two."""
 
 FRESH_SECONDS = 0.1
-"""Seconds for which the scheduler's answer is still good where the moment does not matter: a query that has just been
-placed need not ask again as it begins."""
+"""Seconds for which the scheduler's answer is still good where the moment does not matter: a query that follows
+another, or that has just been placed, need not ask again as it begins."""
 
 Workers = Mapping[str, Mapping[str, Any]]
 
@@ -59,7 +59,7 @@ class Roster:
         self._connecting_since: float | None = None
         self._told: tuple[Workers, float] = {}, -math.inf
 
-    def refresh(self, wait: bool = True) -> list[Device]:
+    def refresh(self, wait: bool = True, recent: bool = False) -> list[Device]:
         """Ask the scheduler which workers there are; examine those not seen before.
 
         Workers without a CPU or GPU resource, or that cannot run hybridq, are left out, with a warning the first time.
@@ -69,6 +69,8 @@ class Roster:
         ----------
         wait : bool
             Wait for what new workers tell of themselves; otherwise they are there the next time.
+        recent : bool
+            What the scheduler said a moment ago will do; it always will where ``wait`` is false.
 
         Returns
         -------
@@ -82,7 +84,7 @@ class Roster:
         """
         self._check_connection()
         told, when = self._told
-        if wait or time.monotonic() - when > FRESH_SECONDS:
+        if (wait and not recent) or time.monotonic() - when > FRESH_SECONDS:
             told = workers_of(self._client, self._patience)
             self._told = told, time.monotonic()
         workers = told

@@ -56,6 +56,19 @@ def answer(engine="cpu", device_memory=None):
     }
 
 
+def test_a_query_that_follows_another_does_not_ask_the_scheduler_again(monkeypatch):
+    client = Client({"b": info("cpu-0", CPU=2)}, {"b": answer()})
+    roster, questions, identity = Roster(client), [], client.identity
+    monkeypatch.setattr(client, "identity", lambda n_workers: questions.append(1) or identity(n_workers))
+    assert slots(roster.refresh(recent=True)) == slots(roster.refresh(recent=True)) == {"cpu": 2}
+    assert len(questions) == 1
+    roster.refresh()
+    assert len(questions) == 2
+    monkeypatch.setattr("hybridq.dispatch.roster.FRESH_SECONDS", 0.0)
+    roster.refresh(recent=True)
+    assert len(questions) == 3
+
+
 def test_workers_are_told_apart_and_asked_once():
     workers = {"a": info("gpu-0", GPU=1), "b": info("cpu-0", CPU=2)}
     client = Client(workers, {"a": answer("simulated gpu", 7), "b": answer()})
