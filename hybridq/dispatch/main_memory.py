@@ -136,9 +136,10 @@ class Admission:
 
     def lacking(self, size: int) -> tuple[int, int] | None:
         """Return the bytes that computing with so many takes, and those that a worker has; ``None``: it has them."""
-        wanted = int(size * self._factor)
-        least = wanted if self._strict else size
-        return (wanted, self._host.memory_limit) if least > self._host.memory_limit else None
+        wanted, there = int(size * self._factor), self._host.memory_limit
+        if self._strict:  # what the process holds for itself stays beside it
+            there = max(there - self._host.base, 0)
+        return (wanted, there) if (wanted if self._strict else size) > there else None
 
 
 def resident_bytes() -> int:

@@ -504,8 +504,8 @@ def _too_much(
         return DeviceOutOfMemory(f"the rows of a partition take {what}", wanted, limit)
     values = ", ".join(f"{name} = {rows.column(name)[0].as_py()!r}" for name in keys)
     return ExecutionError(
-        f"all rows of {values} are needed in one place: they take {what}, and one worker has {limit / 2**20:.0f} MiB:"
-        " filter or aggregate first, select fewer columns, or start workers with more memory"
+        f"all rows of {values} are needed in one place: they take {what}, and one worker has {limit / 2**20:.0f} MiB"
+        " for that: filter or aggregate first, select fewer columns, or start workers with more memory"
     )
 
 

@@ -12,7 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import hybridq as hq
-from hybridq.dispatch.main_memory import BUDGET_SHARE, LOOPS_BYTES, OWN_BYTES, MainMemory, resident_bytes
+from hybridq.dispatch.main_memory import (
+    BUDGET_SHARE,
+    LOOPS_BYTES,
+    OWN_BYTES,
+    Admission,
+    MainMemory,
+    resident_bytes,
+)
 from hybridq.dispatch.memory import check_chunk, host_footprint, range_bytes, rows_that_fit, waiting_bytes
 from hybridq.errors import DeviceOutOfMemory, ExecutionError
 from hybridq.physical.chunks import Chunk, ParquetUnits
@@ -64,6 +71,16 @@ def test_cpu_chunks_are_sized_by_the_smallest_worker():
     assert rows_that_fit([tight, large], 1.0, "cpu") == int(120 / 2 * 0.9 / 3)
     assert range_bytes([tight]) == 3
     assert waiting_bytes([tight]) == 25
+
+
+def test_rows_that_must_fit_leave_room_for_the_process_itself():
+    """A list of values was let in that left nothing for the process: its worker died, and so did the next."""
+    account = MainMemory(4 * 2**30)
+    assert account.base >= OWN_BYTES
+    size = account.memory_limit // 6 - MIB
+    assert Admission(account, 6, strict=True).lacking(size) == (6 * size, account.memory_limit - account.base)
+    assert Admission(account, 6, strict=True).lacking(size - account.base // 6) is None
+    assert Admission(account, 6, strict=False).lacking(size) is None
 
 
 def test_what_a_process_will_import_is_not_the_chunks():
