@@ -38,6 +38,7 @@ ALLOWED = {
         "placement",
         "catalog",
         "plan.expressions",
+        "plan.naming",
         "plan.nodes",
         "pandas_later",
         "report",

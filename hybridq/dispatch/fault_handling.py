@@ -274,7 +274,8 @@ class FaultHandling(QueryRun):
     def _leave_gpu(self, there: set[str]) -> None:
         """The last GPU worker is gone: what it had, running or finished, is done again on the CPU."""
         cause = "the last GPU worker was lost"
-        for run in list(self._runs.values()):
+        for number in list(self._runs):
+            run = self._runs[number]  # as it is now: what is done again may have begun others again
             if self._gpu_only(run):
                 continue
             if run.status == "done":
@@ -306,19 +307,17 @@ class FaultHandling(QueryRun):
 
     def _redo_if_lost(self, run: StageRun, there: set[str]) -> None:
         """Run a whole stage again, on the CPU, whose output is lost while another stage still needs it."""
-        users = [self._runs[i] for i in self._needed_by[run.stage.id] if self._runs[i].status != "done"]
-        if users and _lost(run.output_kind, run.output_address, there):
+        needed = any(self._runs[user].status != "done" for user in self._needed_by[run.stage.id])
+        if needed and _lost(run.output_kind, run.output_address, there):
             self._redo(run, "its output was lost with the last GPU worker")
-            for each in users:
-                self._begin_again(each, each.decision)
 
     def _redo(self, run: StageRun, cause: str) -> None:
-        """Run a stage again from its start, on the CPU."""
+        """Run a stage again from its start, on the CPU, with what else that takes."""
         self._forbid_if_strict(f"stage {run.stage.id} ({run.stage.title}): {cause}")
         decision = Decision(run.stage.id, "EXEC_CPU", cause)
         run.report.mode, run.report.reason = decision.mode, decision.reason
-        run.report.retries += 1
-        self._begin_again(run, decision)
+        run.decision = decision
+        self._restart([run.stage.id])
 
     def _needed_kinds(self) -> set[Kind]:
         """Return the kinds of worker without which the query does not get on."""

@@ -93,6 +93,7 @@ class FakeExecutor:
     ) -> None:
         assert task.kind == kind
         assert task.key not in self.values, "a key was used twice"
+        assert not set(inputs) & (self.released | self.cancelled), "reads what had been given up"
         self.tasks.append(task)
         self.inputs.append(list(inputs))
         answer = self.behave(self, task)

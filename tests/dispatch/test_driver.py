@@ -347,11 +347,32 @@ def test_output_lost_with_the_last_gpu_is_made_again():
     assert report.stages[0].retries == 1
 
 
+def test_what_a_lost_output_was_made_of_is_made_again_if_it_has_been_let_go():
+    def behave(executor, task):
+        if "-q-2-0-" in task.key:  # the third stage starts: now its input disappears, whose own input is let go
+            executor.there = [device("cpu")]
+            return "hang"
+        return None
+
+    executor = FakeExecutor(BOTH, behave)
+    driver, report = make_driver(executor, 30, "cop", stages=[scan_stage(30), follow_up(1, 0), follow_up(2, 1)])
+    second = driver._runs[1]  # what is small is read on the CPU, where it comes from: not here
+    decision = dataclasses.replace(second.decision, mode="EXEC_GPU", forced=False)
+    driver._runs[1] = driver._run_of(second.stage, decision, report.stages[1])
+    assert values(driver.run()) == list(range(30))
+    assert [task.kind for task in executor.tasks][:3] == ["gpu", "gpu", "cpu"]
+    assert report.stages[1].mode == "EXEC_CPU"
+    assert [stage.retries for stage in report.stages] == [1, 1, 1]
+
+
 @pytest.mark.parametrize("last", [True, False])
 def test_what_a_gpu_has_merged_is_made_again_when_the_last_one_is_lost(last, monkeypatch):
     """The merge that makes a stage's output, or one of neighbours on the way to it."""
     # What reads the output waits for it as long as it is to be made on a GPU.
-    executor = FakeExecutor(BOTH, lambda executor, task: "hang" if last and "-q-1-0-" in task.key else None)
+    lost = ["hybridq_merge-q-0-0-"] if last else []
+    executor = FakeExecutor(
+        BOTH, lambda executor, task: "hang" if any(key in one for key in lost for one in executor.inputs[-1]) else None
+    )
     monkeypatch.setattr(hybridq.dispatch.driver, "merging_kind", lambda size, rows: "gpu")
     if not last:
         monkeypatch.setattr(StageRun, "ready_to_fold", two_of_four)
