@@ -42,6 +42,8 @@ class Measured:
     chunks : dict of engine name to number of chunks
     same : bool
         The answer equals DuckDB's.
+    left_out : str
+        Why a kind of device that was asked for had nothing to do, if so.
     """
 
     query: str
@@ -49,6 +51,7 @@ class Measured:
     seconds: float
     chunks: dict[str, int] = field(default_factory=dict)
     same: bool = True
+    left_out: str = ""
 
 
 def run_demo(scale_factor: float = 1.0, cluster: str | None = None, console: Console | None = None) -> bool:
@@ -111,7 +114,7 @@ def _print_devices(session: Session, console: Console) -> None:
     if any(device.engine == "simulated gpu" for device in devices):
         console.print(
             "         No GPU is used: the [bold]simulated[/] one computes on the CPU, so its times say nothing about a"
-            " real GPU. It shows how a query is shared between two kinds of device.",
+            " real GPU. It shows how a query is placed on, and shared between, two kinds of device.",
             soft_wrap=True,
         )
 
@@ -145,7 +148,8 @@ def _run_mode(
         console.print(f"{name} in mode {mode} was left out: {error}")
         return Measured(name, mode, float("nan")), None
     answer = result.to_arrow()
-    line = Measured(name, mode, result.report.seconds["total"], _chunks(result.report))
+    report = result.report
+    line = Measured(name, mode, report.seconds["total"], _chunks(report), left_out=_left_out(report))
     try:
         assert_same_answer(answer, expected, order_by=REFERENCES[name].order_by)
     except AssertionError as error:
@@ -160,6 +164,13 @@ def _chunks(report: Report) -> dict[str, int]:
         for device in stage.devices:
             found[device.engine] = found.get(device.engine, 0) + device.chunks
     return dict(sorted(found.items()))
+
+
+def _left_out(report: Report) -> str:
+    """Return why a kind of device was left out of the largest stage, in mode ``cop``."""
+    largest = max(report.stages, key=lambda stage: sum(device.rows for device in stage.devices), default=None)
+    before, _, why = ("", "", "") if largest is None else largest.reason.partition(", but ")
+    return why if before == "asked for by mode=cop" else ""
 
 
 def _print_answer(name: str, answer: pa.Table, console: Console) -> None:
@@ -219,6 +230,9 @@ def _print_table(measured: list[Measured], console: Console) -> None:
         table.add_row(line.query if first else "", line.mode, seconds, chunks, same)
     console.print()
     console.print(table)
+    for line in measured:
+        if line.left_out:
+            console.print(f"{line.query} in mode {line.mode}: {line.left_out}.", soft_wrap=True)
 
 
 def _short(path: Path) -> str:

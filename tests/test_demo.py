@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from hybridq import demo
+from hybridq.report import DeviceReport, Report, StageReport
 
 
 @pytest.mark.parametrize(
@@ -38,3 +39,26 @@ def test_no_number_of_a_wide_answer_is_broken(width, tables):
     printed = text.getvalue()
     assert all(str(value) in printed for each in values for value in each)
     assert printed.count("c0") == printed.count("c4") == tables
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        ("asked for by mode=cop, but the GPU is left out: 1 s on the CPU, 9 s on the GPU", True),
+        ("asked for by mode=cop", False),
+    ],
+)
+def test_why_a_kind_of_device_had_nothing_to_do_is_said(reason, said):
+    report = Report("q", "cop")
+    small, large = (
+        StageReport(0, "scan nation", "EXEC_CPU", "other, but small"),
+        StageReport(1, "scan t", "EXEC_CPU", reason),
+    )
+    for stage, rows in (small, 25), (large, 1000):
+        stage.devices.append(DeviceReport("cpu-0", "cpu", "cpu", 1, rows))
+        report.stages.append(stage)
+    line = demo.Measured("tpch/q01", "cop", 0.2, {"cpu": 1}, left_out=demo._left_out(report))
+    text = io.StringIO()
+    demo._print_table([line], Console(file=text, width=80))
+    assert ("tpch/q01 in mode cop: the GPU is left out: 1 s on the CPU, 9 s on the GPU." in text.getvalue()) == said
+    assert ("left out" in text.getvalue()) == said
