@@ -136,7 +136,7 @@ def page(lines: list[dict[str, Any]], machine: dict[str, Any], workers: int, mem
         f"# Scale factor {scale:g} on {workers} workers of {memory} each",
         "",
         f"{machine['cores']} cores of {machine['cpu']}; made by `python -m bench.worker_memory`, at the commits in the"
-        " table. The machine was shared: seconds mean little.",
+        " table. Seconds also tell what else the machine did.",
         "",
         "Answers are compared with DuckDB's. Peaks are MiB that a worker's process held at most while it ran the"
         " query's tasks, by hybridq's report and, after the slash, by samples of `/proc` every 5 ms from the query's"
