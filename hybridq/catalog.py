@@ -210,9 +210,9 @@ class Catalog:
         name : str
             What queries call it.
         source : str, os.PathLike, pyarrow.Table, pandas.DataFrame, or a sequence of paths
-            A Parquet file, a folder (its ``*.parquet`` files and those in ``key=value`` subfolders; the keys do not
-            become columns), a glob, an fsspec URL, several of these, or data in memory. Names that start with ``_`` or
-            ``.`` are left out of folders and globs.
+            A Parquet file, a folder (its ``*.parquet`` files and those in ``key=value`` subfolders, whose keys have to
+            be columns of the files), a glob, an fsspec URL, several of these, or data in memory. Names that start with
+            ``_`` or ``.`` are left out of folders and globs.
 
         Returns
         -------
@@ -325,7 +325,8 @@ class Catalog:
 
 def _make_table(name: str, source: Any) -> Table:
     if isinstance(source, str | os.PathLike):
-        return _parquet_table(name, storage.find_parquet(source))
+        paths = storage.find_parquet(source)
+        return _with_all_columns(_parquet_table(name, paths), storage.partition_keys(source, paths), source)
     if isinstance(source, pa.Table):
         return _memory_table(name, source)
     if isinstance(source, pa.RecordBatch):
@@ -344,12 +345,28 @@ def _make_table(name: str, source: Any) -> Table:
         for path in paths:
             if not isinstance(path, str | os.PathLike):
                 raise DataError(f"a list may hold paths only, not {type(path).__name__}")
-        found = [file for path in paths for file in storage.find_parquet(path)]
-        return _parquet_table(name, list(dict.fromkeys(found)))
+        found = {path: storage.find_parquet(path) for path in paths}
+        table = _parquet_table(name, list(dict.fromkeys(file for files in found.values() for file in files)))
+        for path, files in found.items():
+            _with_all_columns(table, storage.partition_keys(path, files), path)
+        return table
     raise DataError(
         "give a Parquet file, folder, glob, URL, a list of them, a pyarrow.Table or a pandas.DataFrame,"
         f" not {type(source).__name__}"
     )
+
+
+def _with_all_columns(table: Table, keys: Mapping[str, str], source: str | os.PathLike[str]) -> Table:
+    """Return a table, if what partitions its files is among its columns: silently without these it would lose data."""
+    names = {field.name for field in table.schema}
+    for key, file in keys.items():
+        if key not in names:
+            raise DataError(
+                f"{os.fspath(source)} is partitioned by {key!r}, which is in the names of folders ({file}) and not in"
+                f" the files: write it into them; or name the folders yourself (a list or a glob with {key}= in it) to"
+                " read them without it"
+            )
+    return table
 
 
 def _parquet_table(name: str, paths: list[str]) -> Table:

@@ -165,7 +165,8 @@ class Config:
             except (TypeError, ValueError):
                 raise ConfigurationError(f"option {name} ({variable}) must be a number, not {raw!r}") from None
             if not (values[name] > 0 or (values[name] == 0 and name in MAY_BE_ZERO)):
-                raise ConfigurationError(f"option {name} ({variable}) must be positive, not {raw!r}")
+                least = "0 or more" if name in MAY_BE_ZERO else "positive"
+                raise ConfigurationError(f"option {name} ({variable}) must be {least}, not {raw!r}")
         return cls(**values)
 
 

@@ -26,7 +26,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
@@ -37,6 +37,9 @@ from hybridq.topology import Topology, WorkerGroup, available_cores, find_gpus
 
 START_TIMEOUT = 60.0
 """Seconds that a cluster may take to start."""
+
+PROCESSES_PER_CORE = 32
+"""Worker processes of one group up to which a machine can be expected to start them all in time."""
 
 CLOSE_TIMEOUT = 10.0
 """Seconds that a cluster may take to close before its process is ended."""
@@ -155,7 +158,10 @@ class LocalCluster:
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.close()
         for insist in (None, signal.SIGTERM, signal.SIGKILL):
-            if insist is not None:
+            if insist == signal.SIGKILL:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, insist)  # its fork server and workers with it
+            elif insist is not None:
                 process.send_signal(insist)
             try:
                 process.wait(CLOSE_TIMEOUT)
@@ -233,8 +239,14 @@ def _with_processes(group: WorkerGroup) -> WorkerGroup | None:
                 "them out"
             )
         return replace(group, processes=processes)
+    cores = available_cores()
     if group.processes is None:
-        return replace(group, processes=max(available_cores() // group.threads, 1))
+        return replace(group, processes=max(cores // group.threads, 1))
+    if group.processes > (most := PROCESSES_PER_CORE * cores):
+        raise ConfigurationError(
+            f"{group.processes} {group.kind} worker processes are more than this machine can start ({cores} cores, at"
+            f" most {most}): lower processes: in the cluster file, or write auto"
+        )
     return group
 
 
@@ -271,7 +283,7 @@ def main() -> None:
         request = json.loads(line)
         # What clusters left that were killed; while this one starts, for it may be much.
         threading.Thread(target=sweep, daemon=True).start()
-        asyncio.run(_serve(request, answer_pipe, parent, str(scratch.folder), forking))
+        asyncio.run(_serve(request, answer_pipe, parent, scratch, forking))
     finally:
         scratch.close()
         gc.freeze()  # nor through all of it at the end
@@ -307,14 +319,14 @@ def _start_fork_server(folder: Path) -> bool:
 
 
 def _end_unused(scratch: Scratch) -> None:
-    """End this process, which has started no cluster, and the fork server, which may still be importing."""
+    """End this process, whose cluster nobody waits for, the fork server and the workers there are, busy or not."""
     scratch.close()
     with contextlib.suppress(ProcessLookupError):
         os.killpg(os.getpid(), signal.SIGKILL)
     os._exit(1)
 
 
-async def _serve(request: dict[str, Any], answer_pipe: IO[str], parent: int, scratch: str, forking: bool) -> None:
+async def _serve(request: dict[str, Any], answer_pipe: IO[str], parent: int, scratch: Scratch, forking: bool) -> None:
     import dask
     from distributed.deploy.spec import SpecCluster
 
@@ -322,11 +334,17 @@ async def _serve(request: dict[str, Any], answer_pipe: IO[str], parent: int, scr
     dask.config.set(_dask_settings(topology, request["stall_timeout"]))
     if forking:
         _fork_workers()
-    ended = asyncio.Event()
+    ended, started = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, ended.set)
-    threading.Thread(target=_watch_parent, args=(parent, loop, ended), daemon=True).start()
-    scheduler, workers = specification(topology, scratch)
+
+    def end() -> None:
+        if not started.is_set():
+            _end_unused(scratch)  # at once, however many workers are still to be started
+        with contextlib.suppress(RuntimeError):  # the loop has closed
+            loop.call_soon_threadsafe(ended.set)
+
+    threading.Thread(target=_watch_parent, args=(parent, end), daemon=True).start()
+    scheduler, workers = specification(topology, str(scratch.folder))
     cluster: Any = None
     make: Any = SpecCluster
     try:
@@ -338,6 +356,8 @@ async def _serve(request: dict[str, Any], answer_pipe: IO[str], parent: int, scr
         while (cause := root.__cause__ or root.__context__) is not None:
             root = cause
         answer = {"error": f"{type(root).__name__}: {root}"}
+    started.set()
+    loop.add_signal_handler(signal.SIGTERM, ended.set)
     gc.freeze()
     gc.enable()
     # A client that is already gone closes the pipe; then standard input is closed as well.
@@ -373,8 +393,8 @@ async def _keep_workers(cluster: Any) -> None:
             cluster.scale(wanted)
 
 
-def _watch_parent(parent: int, loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
-    """Set ``ended`` when standard input closes, or when the parent is gone while someone else holds the pipe open."""
+def _watch_parent(parent: int, end: Callable[[], None]) -> None:
+    """Call ``end`` when standard input closes, or when the parent is gone while someone else holds the pipe open."""
     import select
 
     descriptor = sys.stdin.fileno()
@@ -382,8 +402,7 @@ def _watch_parent(parent: int, loop: asyncio.AbstractEventLoop, ended: asyncio.E
         readable, _, _ = select.select([descriptor], [], [], 1.0)
         if readable and not os.read(descriptor, 4096):
             break
-    with contextlib.suppress(RuntimeError):  # the loop has closed
-        loop.call_soon_threadsafe(ended.set)
+    end()
 
 
 def _end_late() -> None:

@@ -304,7 +304,7 @@ def _describe_predictions(stage: StageExplanation) -> list[str]:
 def _describe_actual(actual: Mapping[str, Any]) -> list[str]:
     merge = f" (merge {actual['merge_s']:.3f} s)" if actual["merge_s"] else ""
     predicted = actual["predicted_s"]
-    beside = f", {actual['actual_s'] / predicted:.2f} of what was expected" if predicted else ""
+    beside = f", {actual['actual_s'] / predicted:.2f} times what was expected" if predicted else ""
     lines = [f"actual {_rows(actual['output_rows'])} in {actual['actual_s']:.3f} s{merge}{beside}"]
     for device in actual["devices"]:
         sections = ", ".join(f"{name} {value:.3f} s" for name, value in device["seconds"].items() if value)

@@ -182,6 +182,26 @@ def find_parquet(source: str | os.PathLike[str]) -> list[str]:
     raise DataError(f"no such file or folder: {path}")
 
 
+def partition_keys(source: str | os.PathLike[str], files: Iterable[str]) -> dict[str, str]:
+    """Return the keys of the ``key=value`` folders that files lie in, each with a file, unless ``source`` names it.
+
+    >>> partition_keys("sales", ["/data/sales/year=2020/1.parquet", "/data/sales/year=2021/1.parquet"])
+    {'year': '/data/sales/year=2020/1.parquet'}
+    >>> partition_keys("sales/year=2020", ["/data/sales/year=2020/1.parquet"])
+    {}
+    """
+    text = os.fspath(source)
+    whole = text if is_url(text) else str(Path(text.removeprefix("file://")).expanduser().absolute())
+    named = {part.partition("=")[0] for part in whole.split("/") if "=" in part}
+    found: dict[str, str] = {}
+    for file in files:
+        for folder in file.split("/")[:-1]:
+            key, equals, _ = folder.partition("=")
+            if equals and key not in named:
+                found.setdefault(key, file)
+    return found
+
+
 def tables_in(directory: str | os.PathLike[str], follow_links: bool = False) -> dict[str, Path]:
     """Return the tables of a folder: each ``NAME.parquet`` and each subfolder that holds Parquet files, by name.
 

@@ -173,6 +173,10 @@ def load_topology(source: str | os.PathLike[str] | Mapping[str, Any]) -> Topolog
     """
     if isinstance(source, Mapping):
         return _parse(source, "cluster description")
+    if not isinstance(source, str | os.PathLike):
+        raise ConfigurationError(
+            f"a cluster is an address, a cluster file or a description, not {type(source).__name__}"
+        )
     path = _resolve(Path(source))
     try:
         text = path.read_text(encoding="utf-8")
@@ -242,7 +246,7 @@ def _parse(data: Any, where: str, folder: Path | str = ".") -> Topology:
     dashboard = scheduler.get("dashboard", False)
     if not isinstance(dashboard, bool):
         raise ConfigurationError(f"{where}, scheduler: dashboard must be true or false, not {dashboard!r}")
-    port = _integer(scheduler.get("port", 0), f"{where}, scheduler: port", minimum=0)
+    port = _integer(scheduler.get("port", 0), f"{where}, scheduler: port", minimum=0, maximum=65535)
     return replace(topology, host=host, port=port, dashboard=dashboard, security=security)
 
 
@@ -302,9 +306,11 @@ def _mapping(data: Any, where: str, allowed: set[str]) -> Mapping[str, Any]:
     return data
 
 
-def _integer(value: Any, where: str, minimum: int = 1) -> int:
+def _integer(value: Any, where: str, minimum: int = 1, maximum: int | None = None) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
         raise ConfigurationError(f"{where} must be a whole number of at least {minimum}, not {value!r}")
+    if maximum is not None and value > maximum:
+        raise ConfigurationError(f"{where} must be at most {maximum}, not {value!r}")
     return value
 
 

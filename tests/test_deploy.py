@@ -86,6 +86,28 @@ def test_a_killed_client_takes_its_cluster_along(how, tmp_path):
     assert gone_within(processes, 60)
 
 
+@pytest.mark.parametrize("how", ["the client is killed", "SIGTERM"])
+def test_a_cluster_that_nobody_waits_for_any_more_does_not_go_on_starting(how):
+    (group,) = ONE_WORKER["workers"]
+    topology = {"workers": [{**group, "processes": 40}]}  # which takes some time
+    program = (
+        "import hybridq.deploy as d, hybridq.topology as t, time;"
+        f"c = d.start(t.load_topology({topology!r}), 30); print(c.pid, flush=True); time.sleep(60)"
+    )
+    client = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert client.stdout is not None
+    cluster = int(client.stdout.readline())
+    deadline = time.monotonic() + 60
+    while len(processes := processes_under(cluster)) < 6 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert 6 <= len(processes) < 40
+    os.kill(cluster if how == "SIGTERM" else client.pid, signal.SIGTERM if how == "SIGTERM" else signal.SIGKILL)
+    assert gone_within(processes_under(cluster) | processes | {cluster}, 5)
+    client.kill()
+    client.wait()
+    client.stdout.close()
+
+
 def test_a_cluster_that_does_not_start_says_why():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -107,6 +129,11 @@ def test_a_cluster_that_is_too_slow_is_ended():
 def test_a_gpu_that_is_not_there_is_said_to_be_missing():
     with pytest.raises(ConfigurationError, match=r"GPU workers need as many NVIDIA GPUs \(0 GPUs found\)"):
         deploy.start(load_topology({"workers": [{"kind": "gpu"}]}), 30)
+
+
+def test_more_workers_than_a_machine_can_start_are_refused():
+    with pytest.raises(ConfigurationError, match=r"1000000 cpu worker processes are more .* at most \d+\): lower proc"):
+        deploy.start(load_topology({"workers": [{"kind": "cpu", "processes": 1_000_000}]}), 30)
 
 
 def test_a_shadowing_file_in_the_current_folder_does_no_harm(tmp_path, monkeypatch):

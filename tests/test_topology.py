@@ -86,6 +86,8 @@ def test_json_round_trip():
         ({"workers": [{"kind": "gpu", "engine": "opencl"}]}, "engine must be cuda or simulated"),
         ({"workers": [{"kind": "gpu", "engine": "simulated", "speed": 3}]}, "at most 1"),
         ({"workers": [CPU], "scheduler": {"port": -1}}, "port must be"),
+        ({"workers": [CPU], "scheduler": {"port": 99999}}, "port must be at most 65535, not 99999"),
+        (5, "a cluster is an address, a cluster file or a description, not int"),
         ({"workers": [CPU], "scheduler": {"host": 7}}, "host must be"),
         ({"workers": [CPU], "scheduler": {"dashboard": "yes"}}, "dashboard must be true or false"),
         ({"workers": [7]}, r"workers\[0\]: expected keys"),

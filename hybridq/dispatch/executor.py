@@ -36,8 +36,9 @@ SCATTER_SECONDS = 120.0
 CANCEL_SECONDS = 5.0
 """Seconds that the scheduler may take to confirm that tasks are given up."""
 
-LATE_SECONDS = 5.0
-"""Seconds after which the scheduler has made all tasks that it was sent before a connection was lost."""
+RELEASED_AGAIN_SECONDS = (5.0, 20.0, 60.0)
+"""Seconds after which the scheduler has made all tasks that it was sent before a connection was lost: the first as a
+rule, the others where the machine has far more to do than it can."""
 
 FETCH_POLL_SECONDS = 0.5
 """How often, while a value is fetched, it is looked after the workers, and whether somebody wants to stop."""
@@ -337,12 +338,13 @@ class DaskExecutor:
 
         A scheduler that has not noticed that the connection was lost keeps what was wanted through it as wanted by the
         client, and does not know of what the client wants any more. So the client wants it once more, and then no more;
-        and again a little later, for a task that was on its way to the scheduler is made after all of this.
+        and again later, for a task that was on its way to the scheduler is made after all of this.
         """
         if future.cancelled():
             loop = self._client.loop
             self._want_no_more(key)
-            loop.add_callback(loop.call_later, LATE_SECONDS, self._want_no_more, key)
+            for seconds in RELEASED_AGAIN_SECONDS:
+                loop.add_callback(loop.call_later, seconds, self._want_no_more, key)
         future.release()
 
     def _want_no_more(self, key: str) -> None:

@@ -43,6 +43,7 @@ SECTIONS: dict[str, tuple[tuple[str, str], ...]] = {
         ("DISTINCT", "select distinct a from t"),
         ("DISTINCT ON", "select distinct on (a) a, b from t order by a, b"),
         ("GROUP BY expressions, positions", "select a % 2 as x, count(*) as n from t group by 1"),
+        ("positions in GROUPING SETS", "select a % 2 as x, count(*) as n from t group by rollup (1)"),
         ("HAVING", "select a from t group by a having count(*) > 1"),
         ("GROUPING SETS, ROLLUP, CUBE", "select a, b, count(*) as n from t group by cube (a, b)"),
         ("ORDER BY expressions, NULLS FIRST/LAST", "select a from t order by -a nulls first"),
@@ -67,6 +68,7 @@ SECTIONS: dict[str, tuple[tuple[str, str], ...]] = {
         ("an equality and more", "select t.a, c from t left join u on t.a = u.a and t.b < u.c"),
         ("IS NOT DISTINCT FROM as the condition", "select t.a, c from t join u on t.a is not distinct from u.a"),
         ("LATERAL", "select t.a, x.c from t cross join lateral (select c from u where u.a = t.a) x"),
+        ("LATERAL with LIMIT", "select t.a, x.c from t, lateral (select c from u where u.a = t.a limit 1) x"),
     ),
     "Subqueries": (
         ("EXISTS, NOT EXISTS", "select a from t where exists (select 1 from u where u.a = t.a and u.c <> t.b)"),
@@ -78,6 +80,7 @@ SECTIONS: dict[str, tuple[tuple[str, str], ...]] = {
         ),
         ("scalar", "select a from t where a > (select avg(c) from u)"),
         ("scalar, correlated", "select a, (select max(c) from u where u.a = t.a) as x from t"),
+        ("correlated by other comparisons", "select a, (select max(c) from u where u.a < t.a) as x from t"),
         ("comparison with ANY or ALL", "select a from t where a > all (select c from u)"),
         ("rows of several values in IN", "select a from t where (a, b) not in (select a, c from u)"),
     ),
