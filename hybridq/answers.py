@@ -6,7 +6,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, cast
 
-from hybridq.errors import ExecutionError, HybridqError
+from hybridq.errors import ExecutionError, HybridqError, QueryCancelled
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,16 +42,22 @@ class Handle:
             self._report.seconds["execute"] = elapsed
             self._report.seconds["total"] = self._report.seconds["plan"] + elapsed
             self._query._learn(self._report)
-        except HybridqError as error:
-            self._error = error
-        except Exception as error:
-            self._error = ExecutionError(f"the query could not be run to its end: {type(error).__name__}: {error}")
-            self._error.__cause__ = error
         except BaseException as error:
-            self._error = error
+            self._error = self._as_ours(error)
         finally:
             self._finished()
             self._done.set()
+
+    def _as_ours(self, error: BaseException) -> BaseException:
+        """Return what to raise where the answer is asked for."""
+        ours = error
+        if isinstance(error, Exception) and self._query._session.closed:  # whatever it looked like to the driver
+            ours = QueryCancelled("the session was closed while the query ran")
+        elif isinstance(error, Exception) and not isinstance(error, HybridqError):
+            ours = ExecutionError(f"the query could not be run to its end: {type(error).__name__}: {error}")
+        if ours is not error:
+            ours.__cause__ = error
+        return ours
 
     def progress(self) -> Progress:
         """Return how far the query has come."""

@@ -151,7 +151,7 @@ class Session:
         self.close()
 
     def __repr__(self) -> str:
-        state = "open" if self._finalizer.alive else "closed"
+        state = "closed" if self.closed else "open"
         tables = f"tables: {', '.join(self._catalog.schemas()) or 'none'}"
         if self._catalog.unreadable:
             tables += f", cannot be read: {', '.join(self._catalog.unreadable)}"
@@ -161,8 +161,13 @@ class Session:
         """Disconnect; stop the cluster if this session started it. It may be called again; nothing else may."""
         self._finalizer()
 
+    @property
+    def closed(self) -> bool:
+        """Tell whether the session has been closed, or is just being closed."""
+        return not self._finalizer.alive
+
     def _check_open(self) -> None:
-        if not self._finalizer.alive:
+        if self.closed:
             raise ExecutionError("the session is closed")
 
     # --- data ------------------------------------------------------------------------------------------------------

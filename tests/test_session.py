@@ -222,6 +222,16 @@ def test_a_closed_session(data, without_gpu):
             use()
 
 
+def test_a_query_whose_session_is_closed_says_so(data, without_gpu):
+    session = hq.connect(without_gpu.address, chunk_units=1)
+    session.register_folder(data)
+    slow = "select count(*) as n from t a, t b where a.x < b.x"
+    handle = session.sql(slow).submit()
+    session.close()
+    with pytest.raises(QueryCancelled, match="the session was closed while the query ran"):
+        handle.result(timeout=60)
+
+
 @pytest.mark.parametrize("address", ["tcp://foo", "tls://foo:", "tcp://[::1]"])
 def test_an_address_without_a_port_is_refused_at_once(address):
     with pytest.raises(ConfigurationError, match="has no port"):
