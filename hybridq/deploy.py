@@ -385,9 +385,12 @@ def _fork_workers() -> None:
 
 
 async def _keep_workers(cluster: Any) -> None:
-    """Start workers anew that have closed by themselves: those that die are their nannies' business."""
+    """Start workers anew that have closed by themselves (those that die are their nannies' business), and tidy up."""
+    from hybridq.dispatch.key_names import forget_keys
+
     while True:
         await asyncio.sleep(KEEP_SECONDS)
+        forget_keys()
         wanted = len(cluster.worker_spec)
         if len(cluster.workers) < wanted:
             cluster.scale(wanted)

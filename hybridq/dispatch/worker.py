@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from hybridq.dispatch.device_rows import DEVICE_ROWS, Rows, copied_bytes
+from hybridq.dispatch.key_names import forget_keys_of
 from hybridq.dispatch.messages import send_promptly
 from hybridq.dispatch.read_ahead import READ_AHEAD
 from hybridq.engines.account import DeviceAccount
@@ -46,6 +47,7 @@ def dask_setup(worker: Any) -> None:
     else:
         main_memory().keeps(lambda: BUILD_SIDES.nbytes)
     _relieve_while_paused(worker)
+    forget_keys_of(worker)
     if os.environ.get("HYBRIDQ_ENGINE") == "cpu":  # it was started by hybridq, and runs nothing else
         leave_pandas_for_later()
     else:

@@ -29,6 +29,31 @@ def settled(client):
     return now
 
 
+def test_the_keys_of_tasks_are_forgotten(two_workers):
+    def many():
+        from dask.utils import key_split
+
+        for number in range(3000):
+            key_split(f"hybridq_cpu_chunk-{number}-0-0-0")
+        return key_split.cache_info().currsize
+
+    def kept():
+        from dask.utils import key_split
+
+        return key_split.cache_info().currsize
+
+    session = hq.connect(two_workers.address)
+    try:
+        client = session._connection._client
+        assert min([*client.run(many).values(), client.run_on_scheduler(many)]) >= 3000
+        deadline = time.monotonic() + 20
+        while (now := max([*client.run(kept).values(), client.run_on_scheduler(kept)])) > 2000:
+            assert time.monotonic() < deadline, now
+            time.sleep(0.1)
+    finally:
+        session.close()
+
+
 def test_nothing_is_kept_of_queries_that_have_ended(two_workers):
     session = hq.connect(two_workers.address)
     try:
