@@ -1,4 +1,4 @@
-"""What Dask keeps of the keys of tasks: how it has split each of the last 100,000 into words, some 300 bytes a key.
+"""What Dask keeps of the keys of tasks: how it has split each of the last 100,000 into words.
 
 The keys of queries are all different: nobody asks twice.
 """
