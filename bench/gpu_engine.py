@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from hybridq.engines.cpu import CpuEngine
 from hybridq.engines.protocol import Engine, Frame, ReadColumn, ReadRequest
 from hybridq.merge.aggregate import merge_partials
-from hybridq.physical.pipeline import AggregateMerge
+from hybridq.physical.merges import AggregateMerge
 from hybridq.plan.expressions import AggregateCall, Call, Column, Expression, Literal, NamedExpression, SortKey
 from hybridq.plan.functions import result_type
 from hybridq.types import Field, Schema, normalize, sum_type

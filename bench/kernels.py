@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from hybridq.engines.cpu import CpuEngine
 from hybridq.engines.protocol import ReadColumn, ReadRequest
 from hybridq.merge.aggregate import merge_partials
-from hybridq.physical.pipeline import AggregateMerge
+from hybridq.physical.merges import AggregateMerge
 from hybridq.plan.expressions import (
     AggregateCall,
     Call,

@@ -18,7 +18,7 @@ ALLOWED = {
     "plan": {"engines.constant_values"},  # constants are computed by what computes columns
     "frontend": {"plan"},
     "engines": {"plan.expressions", "plan.functions", "plan.aggregates", "plan.windows", "storage"},
-    "merge": {"engines", "physical.pipeline", "plan.expressions", "plan.nodes"},
+    "merge": {"engines", "physical.merges", "physical.pipeline", "plan.expressions", "plan.nodes"},
     "physical": {"plan", "catalog", "storage"},
     "placement": {
         "physical",

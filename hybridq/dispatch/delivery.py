@@ -10,7 +10,8 @@ from hybridq.dispatch.memory import waiting_bytes
 from hybridq.dispatch.stage_run import StageRun, opened
 from hybridq.dispatch.target import Gathered, Target
 from hybridq.errors import ExecutionError, PiecesLost
-from hybridq.physical.pipeline import ConcatenateMerge, FinishLimit, RangeSource, Stage
+from hybridq.physical.merges import ConcatenateMerge, FinishLimit
+from hybridq.physical.pipeline import RangeSource, Stage
 
 MERGED_BYTES = 64 * 2**20
 """Bytes of an answer that are always put together by a worker: one that is fetched is faster than many."""

@@ -22,15 +22,8 @@ from hybridq.engines.protocol import Engine, Frame
 from hybridq.engines.support import expression_lacking
 from hybridq.errors import DeviceOutOfMemory
 from hybridq.merge.finishing import finishing_expressions
-from hybridq.physical.pipeline import (
-    AggregateMerge,
-    CollectSink,
-    ConcatenateMerge,
-    FinishWindow,
-    PartialAggregateSink,
-    ProjectStep,
-    Stage,
-)
+from hybridq.physical.merges import AggregateMerge, ConcatenateMerge, FinishWindow
+from hybridq.physical.pipeline import CollectSink, PartialAggregateSink, ProjectStep, Stage
 from hybridq.plan.expressions import Column, NamedExpression, walk
 from hybridq.types import Field, Schema, is_decimal
 

@@ -23,8 +23,8 @@ from hybridq.engines.protocol import BuildSide, Engine, Frame, ReadColumn, ReadR
 from hybridq.engines.unnest import one_value_a_row
 from hybridq.merge.grouping_sets import into_sets, nothing
 from hybridq.physical.chunks import Chunk, MemoryUnits, ParquetUnits, PieceUnits, RangeUnits, Units
+from hybridq.physical.merges import AggregateMerge
 from hybridq.physical.pipeline import (
-    AggregateMerge,
     AlignedBuild,
     BroadcastBuild,
     Build,

@@ -22,7 +22,7 @@ from hybridq.dispatch.worker import engine_for_worker
 from hybridq.engines.protocol import Engine, Frame, ReadColumn, ReadRequest
 from hybridq.errors import DeviceOutOfMemory, ExecutionError, RequestError
 from hybridq.merge.aggregate import merge_partials
-from hybridq.physical.pipeline import AggregateMerge
+from hybridq.physical.merges import AggregateMerge
 from hybridq.placement.calibrate import EffortName
 from hybridq.plan.expressions import AggregateCall, Call, Column, Expression, Literal, NamedExpression, SortKey
 from hybridq.types import Field, sum_type

@@ -14,7 +14,8 @@ from hybridq.dispatch.main_memory import MainMemory
 from hybridq.engines.account import DeviceAccount
 from hybridq.errors import DeviceOutOfMemory, ExecutionError, ResultTooLarge
 from hybridq.physical.chunks import Chunk
-from hybridq.physical.pipeline import CarriedWindowStep, CondenseStep, FinishWindow, GroupStep, Stage, WindowStep
+from hybridq.physical.merges import FinishWindow
+from hybridq.physical.pipeline import CarriedWindowStep, CondenseStep, GroupStep, Stage, WindowStep
 from hybridq.topology import Kind
 
 FOOTPRINT_FACTOR = 3.0

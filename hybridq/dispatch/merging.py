@@ -14,7 +14,8 @@ from hybridq.engines.account import DeviceAccount
 from hybridq.engines.protocol import Engine, Frame
 from hybridq.engines.support import aggregate_lacking
 from hybridq.errors import DeviceOutOfMemory
-from hybridq.physical.pipeline import AggregateMerge, ConcatenateMerge, KeepPieces, SortedRunSink, SortMerge, Stage
+from hybridq.physical.merges import AggregateMerge, ConcatenateMerge, KeepPieces, SortMerge
+from hybridq.physical.pipeline import SortedRunSink, Stage
 from hybridq.placement.passing_on import GPU_MERGE_ROWS
 
 

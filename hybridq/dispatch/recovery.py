@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from hybridq.dispatch.chunk_states import Part
 from hybridq.dispatch.stage_run import StageRun
-from hybridq.physical.pipeline import BroadcastBuild, ConcatenateMerge
+from hybridq.physical.merges import ConcatenateMerge
+from hybridq.physical.pipeline import BroadcastBuild
 
 Users = Mapping[int, Sequence[int]]
 """By stage, the stages that read it."""

@@ -30,8 +30,9 @@ from hybridq.errors import ExecutionError
 from hybridq.physical.binding import bind
 from hybridq.physical.branches import BranchedSource, SingleSource, Splits, chunk_source
 from hybridq.physical.chunks import Chunk, MemoryUnits, PieceUnits, RangeUnits
+from hybridq.physical.merges import AggregateMerge, SortMerge
 from hybridq.physical.partitions import SplitChunk, in_range
-from hybridq.physical.pipeline import AggregateMerge, AlignedBuild, SortedRunSink, SortMerge, Stage, TableSource
+from hybridq.physical.pipeline import AlignedBuild, SortedRunSink, Stage, TableSource
 from hybridq.physical.same import Same
 from hybridq.physical.split_aggregates import MERGED_TOGETHER
 from hybridq.physical.units import ChunkSource

@@ -44,7 +44,8 @@ from hybridq.engines.cache import ColumnCache
 from hybridq.engines.protocol import Engine
 from hybridq.errors import DeviceOutOfMemory, ExecutionError, HybridqError
 from hybridq.physical.chunks import Chunk, MemoryUnits
-from hybridq.physical.pipeline import AggregateMerge, ConcatenateMerge, SortedRunSink, SplitSink, Stage
+from hybridq.physical.merges import AggregateMerge, ConcatenateMerge
+from hybridq.physical.pipeline import SortedRunSink, SplitSink, Stage
 
 logger = logging.getLogger(__name__)
 

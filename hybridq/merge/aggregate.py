@@ -10,7 +10,7 @@ from hybridq.engines.cpu import CpuEngine
 from hybridq.engines.protocol import Engine, Frame
 from hybridq.errors import CastFailed, NumericOverflow
 from hybridq.merge.grouping_sets import nothing
-from hybridq.physical.pipeline import AggregateMerge
+from hybridq.physical.merges import AggregateMerge
 from hybridq.plan.expressions import Call, Cast, Column, Expression, NamedExpression
 from hybridq.types import Field, Schema, to_arrow_schema
 

@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from hybridq.engines.cpu import CpuEngine
 from hybridq.engines.protocol import Engine, Frame
-from hybridq.physical.pipeline import FilterStep, FinishLimit, FinishStep, FinishWindow, ProjectStep
+from hybridq.physical.merges import FinishLimit, FinishWindow
+from hybridq.physical.pipeline import FilterStep, FinishStep, ProjectStep
 from hybridq.types import Field, Schema
 
 

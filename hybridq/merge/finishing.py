@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hybridq.physical.pipeline import AggregateMerge, FilterStep, FinishSort, FinishStep, ProjectStep
+from hybridq.physical.merges import AggregateMerge, FinishSort
+from hybridq.physical.pipeline import FilterStep, FinishStep, ProjectStep
 from hybridq.plan.expressions import Expression
 
 

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from hybridq.engines.protocol import Engine, Frame
-from hybridq.physical.pipeline import AggregateMerge, PartialAggregateSink
+from hybridq.physical.merges import AggregateMerge
+from hybridq.physical.pipeline import PartialAggregateSink
 from hybridq.plan.expressions import AggregateCall, Column, Literal, NamedExpression
 from hybridq.plan.nodes import SET_NUMBER_TYPE, GroupingSets
 from hybridq.types import Field

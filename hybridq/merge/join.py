@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from hybridq.physical.pipeline import ConcatenateMerge
+from hybridq.physical.merges import ConcatenateMerge
 from hybridq.types import to_arrow_schema
 
 

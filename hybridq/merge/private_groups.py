@@ -19,7 +19,8 @@ from hybridq.engines.support import expression_lacking
 from hybridq.merge.aggregate import final_values
 from hybridq.merge.finish import finish_frame
 from hybridq.merge.finishing import finishing_expressions
-from hybridq.physical.pipeline import AggregateMerge, FilterStep, FinishLimit, FinishSort, FinishStep, Stage
+from hybridq.physical.merges import AggregateMerge, FinishLimit, FinishSort
+from hybridq.physical.pipeline import FilterStep, FinishStep, Stage
 from hybridq.plan.expressions import Call, Column, Expression, Literal, NamedExpression, walk
 
 PARTIAL = "partial "

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from hybridq.engines.cpu import CpuEngine
-from hybridq.physical.pipeline import SortMerge
+from hybridq.physical.merges import SortMerge
 from hybridq.types import to_arrow_schema
 
 

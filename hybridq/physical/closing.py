@@ -25,6 +25,7 @@ from hybridq.physical.fragments import (
     PendingSplit,
 )
 from hybridq.physical.group_quantiles import SHARE_BETWEEN
+from hybridq.physical.merges import ConcatenateMerge, FinishLimit, FinishSort, FinishWindow, KeepPieces
 from hybridq.physical.pipeline import (
     AlignedBuild,
     Branch,
@@ -32,14 +33,9 @@ from hybridq.physical.pipeline import (
     Build,
     CarriedWindowStep,
     CollectSink,
-    ConcatenateMerge,
     CondenseStep,
     FilterStep,
-    FinishLimit,
-    FinishSort,
-    FinishWindow,
     GroupStep,
-    KeepPieces,
     PartialAggregateSink,
     PartitionedBuild,
     PartitionSource,

@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from hybridq.physical.merges import ConcatenateMerge, FinishLimit, FinishSort, Merge
 from hybridq.physical.pipeline import (
     CarriedWindowStep,
     Clustered,
     CollectSink,
-    ConcatenateMerge,
     CondenseStep,
     FilterStep,
-    FinishLimit,
-    FinishSort,
     FinishStep,
     GroupStep,
-    Merge,
     PartialAggregateSink,
     ProjectStep,
     Sink,

@@ -16,7 +16,8 @@ import pyarrow as pa
 from hybridq.physical import fragments
 from hybridq.physical.decompose import is_quantile, quantile_rank, tally_type
 from hybridq.physical.fragments import OpenMerge, OpenPipeline, OpenUnion
-from hybridq.physical.pipeline import AggregateMerge, PartialAggregateSink
+from hybridq.physical.merges import AggregateMerge
+from hybridq.physical.pipeline import PartialAggregateSink
 from hybridq.plan.expressions import AggregateCall, Call, Column, Expression, NamedExpression
 from hybridq.plan.nodes import Aggregate
 from hybridq.types import Field, Schema, is_decimal, is_floating, is_integer, is_string

@@ -13,12 +13,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from hybridq.physical.merges import ConcatenateMerge
 from hybridq.physical.pipeline import (
     AlignedBuild,
     BroadcastBuild,
     CarriedWindowStep,
     CollectSink,
-    ConcatenateMerge,
     FinishStep,
     PartitionedBuild,
     PartitionSource,

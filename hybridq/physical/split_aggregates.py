@@ -18,8 +18,9 @@ from hybridq.physical.fragments import (
     PendingGroups,
     PendingSplit,
 )
+from hybridq.physical.merges import AggregateMerge
 from hybridq.physical.partitions import partitions_for
-from hybridq.physical.pipeline import AggregateMerge, FilterStep, GroupStep, PartialAggregateSink, ProjectStep
+from hybridq.physical.pipeline import FilterStep, GroupStep, PartialAggregateSink, ProjectStep
 from hybridq.plan.selectivity import value_width
 from hybridq.types import Field, Schema
 

@@ -33,20 +33,15 @@ from hybridq.physical.fragments import (
     PendingSplit,
 )
 from hybridq.physical.group_quantiles import LARGE_GROUP, counted_by_group, of_each_set, with_bounds
+from hybridq.physical.merges import AggregateMerge, ConcatenateMerge, FinishLimit, FinishSort, FinishWindow, SortMerge
 from hybridq.physical.partitions import partitions_for
 from hybridq.physical.pipeline import (
-    AggregateMerge,
     CollectSink,
-    ConcatenateMerge,
     FilterStep,
-    FinishLimit,
-    FinishSort,
-    FinishWindow,
     PartialAggregateSink,
     ProbeStep,
     ProjectStep,
     SortedRunSink,
-    SortMerge,
     Stage,
     TableSource,
     TopKSink,

@@ -9,8 +9,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from hybridq.physical.merges import AggregateMerge
 from hybridq.physical.pipeline import (
-    AggregateMerge,
     BroadcastBuild,
     Build,
     CarriedWindowStep,

@@ -18,7 +18,8 @@ from hybridq.dispatch.driver import Driver
 from hybridq.dispatch.executor import Event, Failed, Finished, Message, Vanished
 from hybridq.dispatch.tasks import ChunkTask, MergeTask
 from hybridq.physical.chunks import ParquetUnits
-from hybridq.physical.pipeline import CollectSink, ConcatenateMerge, Pipeline, Stage, StageSource, TableSource
+from hybridq.physical.merges import ConcatenateMerge
+from hybridq.physical.pipeline import CollectSink, Pipeline, Stage, StageSource, TableSource
 from hybridq.physical.stages import PhysicalPlan
 from hybridq.placement.modes import Mode, decide
 from hybridq.placement.predict import StagePrediction

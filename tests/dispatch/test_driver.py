@@ -22,7 +22,8 @@ from hybridq.errors import (
     QueryCancelled,
     WorkersLost,
 )
-from hybridq.physical.pipeline import BroadcastBuild, FinishWindow
+from hybridq.physical.merges import FinishWindow
+from hybridq.physical.pipeline import BroadcastBuild
 
 BOTH = [device("cpu"), device("gpu")]
 

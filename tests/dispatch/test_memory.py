@@ -16,7 +16,8 @@ from hybridq.dispatch.memory import (
     rows_that_fit,
 )
 from hybridq.errors import ExecutionError
-from hybridq.physical.pipeline import AggregateMerge, FinishWindow, GroupStep
+from hybridq.physical.merges import AggregateMerge, FinishWindow
+from hybridq.physical.pipeline import GroupStep
 from hybridq.plan.expressions import AggregateCall
 
 

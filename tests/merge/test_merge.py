@@ -15,15 +15,8 @@ from hybridq.merge.finish import finish
 from hybridq.merge.join import concatenate
 from hybridq.merge.sort import merge_sorted
 from hybridq.physical.decompose import decompose
-from hybridq.physical.pipeline import (  # fmt: skip
-    AggregateMerge,
-    ConcatenateMerge,
-    FilterStep,
-    FinishLimit,
-    FinishSort,
-    ProjectStep,
-    SortMerge,
-)
+from hybridq.physical.merges import AggregateMerge, ConcatenateMerge, FinishLimit, FinishSort, SortMerge
+from hybridq.physical.pipeline import FilterStep, ProjectStep
 from hybridq.plan.expressions import AggregateCall, Call, Column, Literal, NamedExpression, SortKey
 from hybridq.types import Field, average_type, sum_type
 

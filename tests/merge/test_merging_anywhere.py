@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hybridq.engines.cpu import CpuEngine
 from hybridq.merge.aggregate import finalize, merge_partials
 from hybridq.physical.decompose import decompose
-from hybridq.physical.pipeline import AggregateMerge
+from hybridq.physical.merges import AggregateMerge
 from hybridq.plan.aggregates import AGGREGATES, aggregate_type
 from hybridq.plan.expressions import AggregateCall, Call, Column, Literal, NamedExpression, SortKey
 from hybridq.testing.asserts import assert_same_answer

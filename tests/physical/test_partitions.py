@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from hybridq.config import Config
 from hybridq.physical.chunks import PieceUnits
+from hybridq.physical.merges import ConcatenateMerge
 from hybridq.physical.partitions import (
     LEAST_PARTITIONS,
     MOST_PARTITIONS,
@@ -17,7 +18,7 @@ from hybridq.physical.partitions import (
     in_range,
     partitions_for,
 )
-from hybridq.physical.pipeline import CollectSink, ConcatenateMerge, PartitionedBuild, PartitionSource, Pipeline, Stage
+from hybridq.physical.pipeline import CollectSink, PartitionedBuild, PartitionSource, Pipeline, Stage
 from hybridq.types import Field
 
 SCHEMA = (Field("k", pa.int64()),)

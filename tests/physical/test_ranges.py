@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from hybridq.config import Config
 from hybridq.dispatch.pieces import _within
 from hybridq.engines.ranges import places, rows_before
+from hybridq.physical.merges import ConcatenateMerge
 from hybridq.physical.partitions import SplitChunk
-from hybridq.physical.pipeline import CollectSink, ConcatenateMerge, Pipeline, RangeSource, Stage
+from hybridq.physical.pipeline import CollectSink, Pipeline, RangeSource, Stage
 from hybridq.physical.ranges import MOST_SAMPLES, RangeChunks, blocks_for
 from hybridq.plan.expressions import Column, SortKey
 from hybridq.types import Field

@@ -12,14 +12,13 @@ from hybridq.config import Config
 from hybridq.errors import Unsupported
 from hybridq.frontend.sql import plan_sql
 from hybridq.physical.binding import bind, subqueries_of
+from hybridq.physical.merges import AggregateMerge, SortMerge
 from hybridq.physical.pipeline import (
-    AggregateMerge,
     AlignedBuild,
     BroadcastBuild,
     PartitionedBuild,
     PartitionSource,
     ProbeStep,
-    SortMerge,
     SplitSink,
     TableSource,
 )

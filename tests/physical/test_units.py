@@ -11,15 +11,8 @@ from hybridq.catalog import Catalog
 from hybridq.config import Config
 from hybridq.dispatch.memory import footprint
 from hybridq.physical.chunks import Chunk, MemoryUnits, ParquetUnits
-from hybridq.physical.pipeline import (
-    AlignedBuild,
-    CollectSink,
-    ConcatenateMerge,
-    Pipeline,
-    Stage,
-    StageSource,
-    TableSource,
-)
+from hybridq.physical.merges import ConcatenateMerge
+from hybridq.physical.pipeline import AlignedBuild, CollectSink, Pipeline, Stage, StageSource, TableSource
 from hybridq.physical.units import ChunkSource, KeyRanges, alignment_overhead, surviving_units
 from hybridq.plan.expressions import Call, Column, Literal
 from hybridq.plan.nodes import ScanColumn

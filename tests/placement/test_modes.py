@@ -5,7 +5,8 @@ import pytest
 
 from hybridq.config import Config
 from hybridq.errors import ConfigurationError, DeviceUnavailable
-from hybridq.physical.pipeline import CollectSink, ConcatenateMerge, Pipeline, Stage, StageSource, TableSource
+from hybridq.physical.merges import ConcatenateMerge
+from hybridq.physical.pipeline import CollectSink, Pipeline, Stage, StageSource, TableSource
 from hybridq.placement.modes import check_mode, decide
 from hybridq.plan.nodes import ScanColumn
 from hybridq.types import Field

@@ -12,15 +12,8 @@ from hybridq.engines import support
 from hybridq.engines.evaluate import KERNELS
 from hybridq.engines.finals import FINAL_VALUES
 from hybridq.errors import DeviceUnavailable, FallbackForbidden, Unsupported
-from hybridq.physical.pipeline import (
-    CollectSink,
-    ConcatenateMerge,
-    FilterStep,
-    Pipeline,
-    ProjectStep,
-    Stage,
-    TableSource,
-)
+from hybridq.physical.merges import ConcatenateMerge
+from hybridq.physical.pipeline import CollectSink, FilterStep, Pipeline, ProjectStep, Stage, TableSource
 from hybridq.placement.modes import decide
 from hybridq.placement.support import check_supported, unsupported
 from hybridq.plan.aggregates import FINAL_FUNCTIONS
