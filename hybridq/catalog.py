@@ -325,8 +325,7 @@ class Catalog:
 
 def _make_table(name: str, source: Any) -> Table:
     if isinstance(source, str | os.PathLike):
-        paths = storage.find_parquet(source)
-        return _with_all_columns(_parquet_table(name, paths), storage.partition_keys(source, paths), source)
+        return _parquet_table(name, [source])
     if isinstance(source, pa.Table):
         return _memory_table(name, source)
     if isinstance(source, pa.RecordBatch):
@@ -345,31 +344,16 @@ def _make_table(name: str, source: Any) -> Table:
         for path in paths:
             if not isinstance(path, str | os.PathLike):
                 raise DataError(f"a list may hold paths only, not {type(path).__name__}")
-        found = {path: storage.find_parquet(path) for path in paths}
-        table = _parquet_table(name, list(dict.fromkeys(file for files in found.values() for file in files)))
-        for path, files in found.items():
-            _with_all_columns(table, storage.partition_keys(path, files), path)
-        return table
+        return _parquet_table(name, paths)
     raise DataError(
         "give a Parquet file, folder, glob, URL, a list of them, a pyarrow.Table or a pandas.DataFrame,"
         f" not {type(source).__name__}"
     )
 
 
-def _with_all_columns(table: Table, keys: Mapping[str, str], source: str | os.PathLike[str]) -> Table:
-    """Return a table, if what partitions its files is among its columns: silently without these it would lose data."""
-    names = {field.name for field in table.schema}
-    for key, file in keys.items():
-        if key not in names:
-            raise DataError(
-                f"{os.fspath(source)} is partitioned by {key!r}, which is in the names of folders ({file}) and not in"
-                f" the files: write it into them; or name the folders yourself (a list or a glob with {key}= in it) to"
-                " read them without it"
-            )
-    return table
-
-
-def _parquet_table(name: str, paths: list[str]) -> Table:
+def _parquet_table(name: str, sources: Sequence[str | os.PathLike[str]]) -> Table:
+    found = {source: storage.find_parquet(source) for source in sources}
+    paths = list(dict.fromkeys(path for files in found.values() for path in files))
     if len(paths) == 1:
         footers = [footer_of(paths[0])]
     else:
@@ -378,6 +362,8 @@ def _parquet_table(name: str, paths: list[str]) -> Table:
     first = footers[0]
     for other in footers[1:]:
         _check_same_schema(first, other)
+    for source, files in found.items():
+        _check_partition_keys(source, files, first.schema)
     units: list[Unit] = []
     for footer in footers:
         for group in range(footer.metadata.num_row_groups):
@@ -401,6 +387,18 @@ def _memory_table(name: str, table: pa.Table) -> Table:
             raise DataError(f"the table does not convert to {target.to_string()}: {error}") from error
         units.append(MemoryUnit(pa.Table.from_arrays(columns, schema=target)))
     return Table(name, schema, units)
+
+
+def _check_partition_keys(source: str | os.PathLike[str], files: Sequence[str], schema: Schema) -> None:
+    """Check that what partitions a folder is among the files' columns: a table without it would have lost data."""
+    names = {item.name for item in schema}
+    for key, file in storage.partition_keys(source, files).items():
+        if key not in names:
+            raise DataError(
+                f"{os.fspath(source)} is partitioned by {key!r}, which is in the names of folders ({file}) and not in"
+                f" the files: write it into them; or name the folders yourself (a list or a glob with {key}= in it) to"
+                " read them without it"
+            )
 
 
 def _check_same_schema(first: Footer, other: Footer) -> None:

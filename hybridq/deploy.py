@@ -31,6 +31,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
+from hybridq.dispatch.key_names import forget_keys
 from hybridq.errors import ClusterUnreachable, ConfigurationError
 from hybridq.leftovers import Scratch, sweep
 from hybridq.topology import Topology, WorkerGroup, available_cores, find_gpus
@@ -271,7 +272,7 @@ def main() -> None:
     answer_pipe = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever prints goes to the log
     scratch = Scratch()
-    signal.signal(signal.SIGTERM, lambda *_: _end_unused(scratch))
+    signal.signal(signal.SIGTERM, lambda *_: _end_at_once(scratch))
     gc.disable()  # what is imported stays: to look through it again and again takes a tenth of a second
     try:
         forking = _start_fork_server(scratch.folder)
@@ -318,7 +319,7 @@ def _start_fork_server(folder: Path) -> bool:
     return True
 
 
-def _end_unused(scratch: Scratch) -> None:
+def _end_at_once(scratch: Scratch) -> None:
     """End this process, whose cluster nobody waits for, the fork server and the workers there are, busy or not."""
     scratch.close()
     with contextlib.suppress(ProcessLookupError):
@@ -339,7 +340,7 @@ async def _serve(request: dict[str, Any], answer_pipe: IO[str], parent: int, scr
 
     def end() -> None:
         if not started.is_set():
-            _end_unused(scratch)  # at once, however many workers are still to be started
+            _end_at_once(scratch)  # however many workers are still to be started
         with contextlib.suppress(RuntimeError):  # the loop has closed
             loop.call_soon_threadsafe(ended.set)
 
@@ -386,8 +387,6 @@ def _fork_workers() -> None:
 
 async def _keep_workers(cluster: Any) -> None:
     """Start workers anew that have closed by themselves (those that die are their nannies' business), and tidy up."""
-    from hybridq.dispatch.key_names import forget_keys
-
     while True:
         await asyncio.sleep(KEEP_SECONDS)
         forget_keys()

@@ -185,6 +185,13 @@ def find_parquet(source: str | os.PathLike[str]) -> list[str]:
 def partition_keys(source: str | os.PathLike[str], files: Iterable[str]) -> dict[str, str]:
     """Return the keys of the ``key=value`` folders that files lie in, each with a file, unless ``source`` names it.
 
+    Parameters
+    ----------
+    source : str or os.PathLike
+        Where the files were looked for.
+    files : iterable of str
+        Their absolute paths, or URLs.
+
     >>> partition_keys("sales", ["/data/sales/year=2020/1.parquet", "/data/sales/year=2021/1.parquet"])
     {'year': '/data/sales/year=2020/1.parquet'}
     >>> partition_keys("sales/year=2020", ["/data/sales/year=2020/1.parquet"])

@@ -23,7 +23,7 @@ def forget_keys() -> None:
 
 
 def forget_keys_of(worker: Any) -> None:
-    """Have a worker's process look again and again whether it keeps many keys."""
+    """Have a worker's process look again and again whether it keeps many keys (a ``distributed.Worker``)."""
     from tornado.ioloop import PeriodicCallback
 
     worker.periodic_callbacks["hybridq-keys"] = PeriodicCallback(forget_keys, FORGET_MILLISECONDS)
