@@ -1,6 +1,6 @@
 """All 22 TPC-H queries with every join, aggregate and sort split by key, in every mode, compared with DuckDB.
 
-    python -m bench.partitioned FOLDER
+    python -m bench.partitioned FOLDER [--scale 1]
 
 FOLDER holds one Parquet file or folder for each TPC-H table. The GPU is simulated. Prints a line a run; the exit code
 is 1 if an answer was not DuckDB's.
@@ -8,37 +8,36 @@ is 1 if an answer was not DuckDB's.
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
 from pathlib import Path
 from typing import get_args
 
 import hybridq as hq
+from bench.answers import RightAnswer
+from bench.suites import SUITES, query_text
 from hybridq.placement.modes import Mode
-from hybridq.shipped import find_plan
-from hybridq.testing.asserts import assert_same_answer
-from hybridq.testing.reference import REFERENCES, duckdb_answer, duckdb_connection
-
-CLUSTER = Path(__file__).parent.parent / "cluster" / "simulated.yaml"
 
 
 def main() -> None:
     """Run them all."""
-    folder = Path(sys.argv[1])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--scale", type=float, default=1, help="scale factor of the data (default 1)")
+    arguments = parser.parse_args()
     right = wrong = 0
-    with hq.connect(CLUSTER, broadcast_limit_bytes=0, gather_limit_bytes=0) as session:
-        session.register_folder(folder)
-        connection = duckdb_connection(folder)
-        for name in (each for each in REFERENCES if each.startswith("tpch/")):
-            text, reference = find_plan(name).read_text(), REFERENCES[name]
-            query = session.sql(text)
-            expected = duckdb_answer(reference.sql or text, connection, query.schema)
+    with hq.connect("cluster/simulated.yaml", broadcast_limit_bytes=0, gather_limit_bytes=0) as session:
+        session.register_folder(arguments.folder)
+        for name in (f"tpch/{query}" for query in SUITES["tpch"].queries):
+            answer = RightAnswer(name, arguments.folder, arguments.scale)
+            query = session.sql(query_text(name, arguments.scale))
             for mode in get_args(Mode):
                 start = time.perf_counter()
                 result = query.collect(mode=mode)
                 seconds = time.perf_counter() - start
                 try:
-                    assert_same_answer(result.to_arrow(), expected, order_by=reference.order_by)
+                    answer.check(result.to_arrow(), must_be_exact=True)
                     right += 1
                     end = "right"
                 except AssertionError as error:

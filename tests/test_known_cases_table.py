@@ -107,7 +107,10 @@ CASES: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "t19": (
         "no GPU at all",
-        ("test_cli.py::test_a_forced_gpu_where_there_is_none", "test_imports.py::test_importing_hybridq_is_light"),
+        (
+            "cli/test_cli_mistakes.py::test_a_forced_gpu_where_there_is_none",
+            "test_imports.py::test_importing_hybridq_is_light",
+        ),
     ),
     "t20": (
         "placement is reported",
