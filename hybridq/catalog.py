@@ -228,7 +228,7 @@ class Catalog:
         try:
             table = _make_table(name, source)
         except DataError as error:
-            raise DataError(f"table {name!r}: {error}") from error
+            raise _of_table(name, error) from error
         except OSError as error:  # of a path that no file system takes
             raise DataError(f"table {name!r}: cannot be looked for: {error.strerror or error}") from error
         self._tables[name] = table
@@ -247,7 +247,8 @@ class Catalog:
     def register_folder(self, directory: str | os.PathLike[str], follow_links: bool = False) -> tuple[str, ...]:
         """Register each ``NAME.parquet`` and each folder ``NAME`` of Parquet files as table NAME.
 
-        One that cannot be read is no table; what is wrong with it is said where it is asked for.
+        One that cannot be read, or that a link out of the folder leads to, is no table; what is wrong with it is said
+        where it is asked for.
 
         Parameters
         ----------
@@ -263,25 +264,25 @@ class Catalog:
         Raises
         ------
         DataError
-            The folder does not exist or has no table, none of its tables can be read, or a link leads out of it.
+            The folder does not exist or has no table, or none of its tables can be read.
         """
         try:
             found = storage.tables_in(directory, follow_links)
         except OSError as error:  # of a path that no file system takes
             raise DataError(f"the folder cannot be looked for: {error.strerror or error}") from error
-        unreadable: dict[str, DataError] = {}
-        for name, path in found.items():
+        unreadable = {name: _of_table(name, error) for name, error in found.refused.items()}
+        for name, path in found.paths.items():
             try:
                 self.register(name, path)
             except DataError as error:
                 unreadable[name] = error
-        if len(unreadable) == len(found):
+        if unreadable.keys() >= found.paths.keys():
             raise next(iter(unreadable.values()))
         for name in unreadable:
             self._tables.pop(name, None)  # as it was when the folder was registered before
         self._unreadable |= unreadable
         self.version += 1
-        return tuple(name for name in found if name not in unreadable)
+        return tuple(name for name in found.paths if name not in unreadable)
 
     def table(self, name: str) -> Table:
         """Return a table.
@@ -321,6 +322,10 @@ class Catalog:
 
 
 # --- making tables ---------------------------------------------------------------------------------------------------
+
+
+def _of_table(name: str, error: DataError) -> DataError:
+    return DataError(f"table {name!r}: {error}")
 
 
 def _make_table(name: str, source: Any) -> Table:

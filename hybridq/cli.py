@@ -160,10 +160,9 @@ def run(
     """Run a query and print its answer."""
     if form is OutputFormat.parquet and output is None:
         raise RequestError("--format parquet needs a file: add -o FILE")
-    if form is None:
-        ending = "" if output is None else output.suffix.removeprefix(".").lower()
-        form = OutputFormat(ending) if ending in set(OutputFormat) else OutputFormat.table
     _check_outputs(output, report)
+    if form is None:
+        form = OutputFormat.table if output is None else _format_of(output)
     source = _read_plan(plan)
     with _connect(cluster, data, source, follow_links) as session:
         from hybridq.output import report_file, write_answer
@@ -188,8 +187,9 @@ def explain(
     cluster: ClusterOption = None,
     analyze: Annotated[bool, typer.Option("--analyze", help="Run it, and show what happened beside it.")] = False,
     form: Annotated[
-        ExplainFormat, typer.Option("--format", help="Of the explanation; html is one page with pictures.")
-    ] = ExplainFormat.text,
+        ExplainFormat | None,
+        typer.Option("--format", help="Of the explanation; html is one page with pictures. Else what FILE ends in."),
+    ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write it to this file.")] = None,
     follow_links: LinksOption = False,
 ) -> None:
@@ -200,6 +200,9 @@ def explain(
         from hybridq.output import report_file
 
         explanation = _query(session, source).explain(mode=mode.value, analyze=analyze)
+    if form is None:
+        ending = "" if output is None else output.suffix.removeprefix(".").lower()
+        form = ExplainFormat(ending) if ending in set(ExplainFormat) else ExplainFormat.text
     text = {"json": explanation.to_json, "html": explanation.to_html, "text": explanation.__str__}[form.value]()
     if output is None:
         typer.echo(text)
@@ -352,6 +355,25 @@ def start(description: Annotated[str, typer.Argument(metavar="YAML", help="A clu
                 raise ExecutionError(f"the cluster ended by itself\n{cluster.log_tail()}")
     finally:
         cluster.close()
+
+
+def _format_of(output: Path) -> OutputFormat:
+    """Return the format that a file's name asks for.
+
+    Raises
+    ------
+    RequestError
+        None does.
+    """
+    ending = output.suffix.removeprefix(".").lower()
+    if ending == "txt":
+        return OutputFormat.table
+    if ending not in set(OutputFormat):
+        raise RequestError(
+            f"the name of {output} says no format: end it in .csv, .json, .parquet or .txt, or add --format "
+            f"{'|'.join(OutputFormat)}"
+        )
+    return OutputFormat(ending)
 
 
 def _check_outputs(*paths: Path | None) -> None:

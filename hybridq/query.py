@@ -111,8 +111,10 @@ class Query:
                 self._physical.stages, check_mode(mode), available, session.config, predictions=predictions
             )
             report = Report(self._text, mode)
-            titles = {stage.id: stage.title for stage in self._physical.stages}
-            report.stages += [each.report(titles[each.stage]) for each in decisions]
+            stages = {stage.id: stage for stage in self._physical.stages}
+            report.stages += [
+                each.report(stages[each.stage].title, stages[each.stage].input_rows) for each in decisions
+            ]
         engines: dict[str, str] = {device.kind: device.engine for device in self._session.devices()}
         return explain.explain(self._physical, report, engines=engines, analyzed=analyze)
 

@@ -6,7 +6,7 @@ The rows are the client's: each step is a query like any other, and what it give
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -81,13 +81,29 @@ def recursion_of(text: str, catalog: Catalog) -> Recursion | None:
         types = [field.type for field in first.root.schema]
         catalog = catalog.beside({table.name: _empty(names, types)})
         found = [field.type for field in logical_plan(table.step, catalog).root.schema]
-        if found != types:
-            shown = [", ".join(map(str, each)) for each in (types, found)]
-            raise Unsupported(
-                f"the first rows of the recursive query {table.name} have the types {shown[0]}, and further ones "
-                f"{shown[1]}: cast them"
-            )
+        _check_same_types(table.name, names, types, found)
     return Recursion(parts, catalog)
+
+
+def _check_same_types(table: str, names: Sequence[str], first: list[pa.DataType], further: list[pa.DataType]) -> None:
+    """Check that the steps of a recursive query give the types of its first rows.
+
+    Raises
+    ------
+    Unsupported
+        They do not.
+    """
+    if len(first) != len(further):
+        raise Unsupported(
+            f"the first rows of the recursive query {table} have {len(first)} columns, and further ones {len(further)}"
+        )
+    other = [
+        f"{name} is {kind} in the first rows and {found} in further ones"
+        for name, kind, found in zip(names, first, further, strict=True)
+        if kind != found
+    ]
+    if other:
+        raise Unsupported(f"the recursive query {table} changes types: {'; '.join(other)}: cast one to the other")
 
 
 def _empty(names: tuple[str, ...], types: list[pa.DataType]) -> pa.Table:

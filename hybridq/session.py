@@ -86,9 +86,18 @@ def connect(
         raise
 
 
+_SCHEMES = frozenset({"tcp", "tls", "ws", "wss", "ucx", "ucxx", "inproc"})
+"""What a scheduler's address may begin with."""
+
+
 def _check_address(address: str, secured: bool) -> None:
     """Check what Dask would only complain of after its timeout."""
     scheme, _, place = address.partition("://")
+    if scheme not in _SCHEMES:
+        page = " (at http:// is its dashboard)" if scheme in ("http", "https") else ""
+        raise ConfigurationError(
+            f"{address} is no scheduler's address{page}: one begins with tcp:// or tls://, as in tcp://HOST:8786"
+        )
     if scheme in ("tcp", "tls", "ws", "wss") and not place.rpartition(":")[2].isdigit():
         raise ConfigurationError(f"the address {address} has no port: a scheduler's is {scheme}://HOST:8786, say")
     if scheme in ("tls", "wss") and not secured:

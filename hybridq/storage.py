@@ -209,8 +209,24 @@ def partition_keys(source: str | os.PathLike[str], files: Iterable[str]) -> dict
     return found
 
 
-def tables_in(directory: str | os.PathLike[str], follow_links: bool = False) -> dict[str, Path]:
-    """Return the tables of a folder: each ``NAME.parquet`` and each subfolder that holds Parquet files, by name.
+@dataclass(frozen=True, slots=True)
+class FolderTables:
+    """The tables of a folder.
+
+    Attributes
+    ----------
+    paths : dict of str to Path
+        Each ``NAME.parquet`` and each subfolder that holds Parquet files, by name.
+    refused : dict of str to DataError
+        What is wrong with a link that is not followed, by the name that its table would have.
+    """
+
+    paths: dict[str, Path]
+    refused: dict[str, DataError]
+
+
+def tables_in(directory: str | os.PathLike[str], follow_links: bool = False) -> FolderTables:
+    """Look for the tables of a folder: each ``NAME.parquet`` and each subfolder that holds Parquet files.
 
     Parameters
     ----------
@@ -221,7 +237,7 @@ def tables_in(directory: str | os.PathLike[str], follow_links: bool = False) -> 
     Raises
     ------
     DataError
-        The folder does not exist or has no table, or a link leads out of it.
+        The folder does not exist or has nothing that could be a table.
     """
     folder = Path(directory).expanduser()
     if not folder.exists():
@@ -229,23 +245,44 @@ def tables_in(directory: str | os.PathLike[str], follow_links: bool = False) -> 
     if not folder.is_dir():
         raise DataError(f"not a folder: {folder}")
     found: dict[str, Path] = {}
+    refused: dict[str, DataError] = {}
     try:
         entries = sorted(folder.iterdir(), key=lambda item: _natural(item.name))
     except OSError as error:
         raise DataError(f"cannot read the folder {folder}: {error.strerror}") from error
     for entry in entries:
+        if _leads_nowhere(entry):
+            refused[_table_name(entry)] = DataError(
+                f"{entry} is a link to {entry.readlink()}, where nothing can be found: mend or remove it"
+            )
+            continue
         is_file = entry.is_file() and entry.name.lower().endswith(PARQUET_SUFFIX)
         if _hidden(entry.name) or not (is_file or (entry.is_dir() and _may_hold_data(entry))):
             continue
-        name = entry.name[: -len(PARQUET_SUFFIX)] if entry.name.lower().endswith(PARQUET_SUFFIX) else entry.name
+        name = _table_name(entry)
         if not follow_links:
-            _check_links(entry, folder)
+            try:
+                _check_links(entry, folder)
+            except DataError as error:
+                refused[name] = error
+                continue
         if name in found:
             raise DataError(f"both {found[name]} and {entry} would be table {name!r}: rename one")
         found[name] = entry
-    if not found:
+    if not found and not refused:
         raise DataError(f"no Parquet file and no folder of Parquet files in {folder}")
-    return found
+    # Of two of one name it is the file that is there.
+    return FolderTables(found, {name: error for name, error in refused.items() if name not in found})
+
+
+def _table_name(entry: Path) -> str:
+    return entry.name[: -len(PARQUET_SUFFIX)] if entry.name.lower().endswith(PARQUET_SUFFIX) else entry.name
+
+
+def _leads_nowhere(entry: Path) -> bool:
+    """Tell whether an entry of a folder is a link that may have been a table, to what is not there."""
+    may_be_table = entry.name.lower().endswith(PARQUET_SUFFIX) or not entry.suffix
+    return may_be_table and not _hidden(entry.name) and entry.is_symlink() and not entry.exists()
 
 
 def _check_links(entry: Path, folder: Path) -> None:

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import os
 import re
+import socket
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -21,6 +23,9 @@ EngineName = Literal["cpu", "cuda", "simulated"]
 
 DEFAULT_DEVICE_MEMORY = 2 * 2**30
 """Bytes of a simulated GPU's memory where the description does not say."""
+
+LEAST_MEMORY = 100 * 2**20
+"""Bytes of main memory without which a worker process does not start: its libraries alone take tens of MiB."""
 
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", re.IGNORECASE)
 _POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
@@ -247,7 +252,39 @@ def _parse(data: Any, where: str, folder: Path | str = ".") -> Topology:
     if not isinstance(dashboard, bool):
         raise ConfigurationError(f"{where}, scheduler: dashboard must be true or false, not {dashboard!r}")
     port = _integer(scheduler.get("port", 0), f"{where}, scheduler: port", minimum=0, maximum=65535)
+    _check_listening(host, port, f"{where}, scheduler")
     return replace(topology, host=host, port=port, dashboard=dashboard, security=security)
+
+
+def _check_listening(host: str, port: int, where: str) -> None:
+    """Check that a scheduler can listen at a place: Dask would say so in its log only, after the cluster has begun.
+
+    Raises
+    ------
+    ConfigurationError
+        There is no such host, it is another machine, or the port is taken.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:  # UnicodeError: no name at all
+        detail = error.strerror if isinstance(error, OSError) else "it is no name"
+        raise ConfigurationError(
+            f"{where}: host {host!r} is not known ({detail}): give an address of this machine, such as 127.0.0.1, or "
+            "0.0.0.0 for all of them"
+        ) from None
+    family, kind, protocol, _, address = found[0]
+    with socket.socket(family, kind, protocol) as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind(address)
+        except OSError as error:
+            if error.errno == errno.EADDRNOTAVAIL:
+                problem = f"host {host!r} is no address of this machine: 127.0.0.1 is one, and 0.0.0.0 means all"
+            elif error.errno == errno.EADDRINUSE:
+                problem = f"port {port} is in use: give another, or 0 for any that is free"
+            else:
+                problem = f"nothing can listen at host {host!r}, port {port}: {error.strerror}"
+            raise ConfigurationError(f"{where}: {problem}") from None
 
 
 def _group(data: Any, where: str) -> WorkerGroup:
@@ -290,7 +327,7 @@ def _group(data: Any, where: str) -> WorkerGroup:
         engine=engine,
         processes=None if processes == "auto" else _integer(processes, f"{where}: processes"),
         threads=threads,
-        memory=_size(group.get("memory", "auto"), f"{where}: memory"),
+        memory=_main_memory(group.get("memory", "auto"), f"{where}: memory"),
         device_memory=device_memory,
         speed=float(speed),
         steady=steady,
@@ -312,6 +349,17 @@ def _integer(value: Any, where: str, minimum: int = 1, maximum: int | None = Non
     if maximum is not None and value > maximum:
         raise ConfigurationError(f"{where} must be at most {maximum}, not {value!r}")
     return value
+
+
+def _main_memory(value: Any, where: str) -> int | None:
+    """Read the main memory of a worker, which its process has to fit."""
+    size = _size(value, where)
+    if size is not None and size < LEAST_MEMORY:
+        unit = " (a number alone is bytes)" if isinstance(value, int) else ""
+        raise ConfigurationError(
+            f"{where} must be at least {LEAST_MEMORY // 2**20}MiB for a worker to start, not {value!r}{unit}"
+        )
+    return size
 
 
 def _size(value: Any, where: str) -> int | None:

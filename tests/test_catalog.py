@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import re
 import time
 from dataclasses import replace
 from decimal import Decimal
@@ -495,12 +496,35 @@ def test_links_that_lead_out_of_a_folder_are_refused_unless_asked_for(tmp_path: 
         (folder / "inner" / "more.parquet", Path("../../outside/secret.parquet")),
     ):
         link.symlink_to(target)
-        with pytest.raises(DataError, match=rf"{link.name} is a link that leads out of .*outside.*--follow-links"):
-            Catalog().register_folder(folder)
+        catalog = Catalog()
+        names = catalog.register_folder(folder)
+        ((table, why),) = catalog.unreadable.items()
+        assert table not in names
+        assert set(names) | {table} == {"again", "inner", table}
+        assert re.search(rf"{link.name} is a link that leads out of .*outside.*--follow-links", why)
+        with pytest.raises(DataError, match="is a link that leads out of"):
+            catalog.check_readable(table)
         assert Catalog().register_folder(folder, follow_links=True)
         link.unlink()
     catalog = Catalog()
     catalog.register("t", outside / "secret.parquet")  # by its own name, wherever it is
+
+
+def test_links_to_nothing_are_named(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"x": [1]}), tmp_path / "good.parquet")
+    (tmp_path / "gone.parquet").symlink_to(tmp_path / "old" / "gone.parquet")
+    (tmp_path / "folder").symlink_to("elsewhere")
+    (tmp_path / "round.parquet").symlink_to("round.parquet")
+    (tmp_path / "README.md").symlink_to("nowhere")  # no table's name
+    for follow in (False, True):
+        catalog = Catalog()
+        assert catalog.register_folder(tmp_path, follow) == ("good",)
+        assert set(catalog.unreadable) == {"gone", "folder", "round"}
+        assert "gone.parquet is a link to" in catalog.unreadable["gone"]
+        assert "elsewhere, where nothing can be found" in catalog.unreadable["folder"]
+    (tmp_path / "good.parquet").unlink()
+    with pytest.raises(DataError, match="where nothing can be found"):
+        Catalog().register_folder(tmp_path)
 
 
 @pytest.mark.parametrize("path", ["x" * 5000, "x" * 5000 + "/*.parquet"])

@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -112,8 +113,8 @@ def test_a_cluster_that_does_not_start_says_why():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        description = {**ONE_WORKER, "scheduler": {"port": taken.getsockname()[1]}}
-        cluster = deploy.start(load_topology(description), 30)
+        topology = replace(load_topology(ONE_WORKER), port=taken.getsockname()[1])  # taken after it was looked at
+        cluster = deploy.start(topology, 30)
         with pytest.raises(ClusterUnreachable, match=r"the local cluster did not start: .*in use"):
             cluster.wait_until_ready()
     assert gone_within({cluster.pid}, 60)

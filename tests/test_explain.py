@@ -82,6 +82,13 @@ def test_analyze_puts_what_happened_beside_the_estimate(nothing_learned, session
     assert json.loads(explanation.to_json())["stages"][0]["actual"]["output_rows"] == 4
 
 
+def test_no_chunk_has_more_rows_than_the_table(session):
+    query = session.sql("select count(*) as n from nation")
+    for explanation in (query.explain(), query.explain(analyze=True)):
+        predictions = [each for stage in explanation.stages for each in stage.predictions]
+        assert {rows for each in predictions for rows in each.chunk_rows.values()} == {25}
+
+
 def test_a_stage_without_a_decision_says_so(session):
     query = session.sql("select count(*) as n from region")
     explanation = explain(query._physical, Report("", "auto"))

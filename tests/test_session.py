@@ -238,6 +238,12 @@ def test_an_address_without_a_port_is_refused_at_once(address):
         hq.connect(address)
 
 
+@pytest.mark.parametrize("address", ["http://localhost:8787", "https://h:1/", "htp://foo:8786", "://x:1"])
+def test_an_address_of_another_kind_is_refused_at_once(address):
+    with pytest.raises(ConfigurationError, match=rf"{address} is no scheduler's address.*tcp:// or tls://.*tcp://HOST"):
+        hq.connect(address)
+
+
 def test_unreachable_address():
     start = time.monotonic()
     with pytest.raises(ClusterUnreachable, match=r"no scheduler answered at tcp://127\.0\.0\.1:9: .* refused"):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 
 import pytest
@@ -51,11 +52,11 @@ def test_sizes():
     def memory(value):
         return load_topology({"workers": [{**CPU, "memory": value}]}).workers[0].memory
 
-    assert [memory(value) for value in ("1GiB", "1.5 GB", "512MB", 1000, "auto")] == [
+    assert [memory(value) for value in ("1GiB", "1.5 GB", "512MB", 200_000_000, "auto")] == [
         2**30,
         1_500_000_000,
         512_000_000,
-        1000,
+        200_000_000,
         None,
     ]
 
@@ -79,6 +80,8 @@ def test_json_round_trip():
         ({"workers": [{**CPU, "processes": "many"}]}, "processes must be"),
         ({"workers": [{**CPU, "memory": "lots"}]}, "memory must be auto or a size"),
         ({"workers": [{**CPU, "memory": "0GiB"}]}, "memory must be auto or a size"),
+        ({"workers": [{**CPU, "memory": "10MiB"}]}, r"workers\[0\]: memory must be at least 100MiB .*, not '10MiB'$"),
+        ({"workers": [{**CPU, "memory": 4}]}, r"memory must be at least 100MiB .*, not 4 \(a number alone is bytes\)"),
         ({"workers": [{**CPU, "speed": 1}]}, "unknown key 'speed'"),
         ({"workers": [{"kind": "gpu", "engine": "simulated", "steady": 1}]}, "steady must be true or false"),
         ({"workers": [{**CPU, "engine": "cuda"}]}, "engine must be cpu or simulated, not 'cuda'"),
@@ -89,6 +92,9 @@ def test_json_round_trip():
         ({"workers": [CPU], "scheduler": {"port": 99999}}, "port must be at most 65535, not 99999"),
         (5, "a cluster is an address, a cluster file or a description, not int"),
         ({"workers": [CPU], "scheduler": {"host": 7}}, "host must be"),
+        ({"workers": [CPU], "scheduler": {"host": "no.such.host.invalid"}}, "scheduler: host 'no.such.*' is not known"),
+        ({"workers": [CPU], "scheduler": {"host": "x" * 80}}, "scheduler: host 'x*' is not known"),
+        ({"workers": [CPU], "scheduler": {"host": "192.0.2.1"}}, "host '192.0.2.1' is no address of this machine"),
         ({"workers": [CPU], "scheduler": {"dashboard": "yes"}}, "dashboard must be true or false"),
         ({"workers": [7]}, r"workers\[0\]: expected keys"),
     ],
@@ -96,6 +102,17 @@ def test_json_round_trip():
 def test_mistakes_name_the_key(description, message):
     with pytest.raises(ConfigurationError, match=message):
         load_topology(description)
+
+
+def test_a_port_in_use_is_named_with_the_file(tmp_path: Path):
+    path = tmp_path / "cluster.yaml"
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        path.write_text(f"scheduler: {{port: {port}}}\nworkers: [{{kind: cpu}}]\n")
+        with pytest.raises(ConfigurationError, match=rf"cluster file {path}, scheduler: port {port} is in use"):
+            load_topology(path)
 
 
 def test_files_that_cannot_be_read(tmp_path: Path):

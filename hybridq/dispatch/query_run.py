@@ -107,7 +107,7 @@ class QueryRun:
         runs: dict[int, StageRun] = {}
         for stage in plan.stages:
             decision = by_stage[stage.id]
-            runs[stage.id] = self._run_of(stage, decision, decision.report(stage.title))
+            runs[stage.id] = self._run_of(stage, decision, decision.report(stage.title, stage.input_rows))
         self._report.stages[:] = [run.report for run in runs.values()]
         self._runs = runs
         self._last = plan.stages[-1].id

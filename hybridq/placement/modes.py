@@ -101,8 +101,15 @@ class Decision:
         """Return the kinds of device that may run the stage's chunks."""
         return KINDS[self.mode]
 
-    def report(self, title: str) -> StageReport:
-        """Begin the report of the stage."""
+    def report(self, title: str, input_rows: int = 0) -> StageReport:
+        """Begin the report of the stage.
+
+        Parameters
+        ----------
+        title : str
+        input_rows : int
+            Of the tables that it reads, which no chunk has more than; 0: it reads earlier stages.
+        """
         found = StageReport(self.stage, title, self.mode, self.reason, self.predicted_s)
         if self.prediction is not None:
             found.basis = self.prediction.basis
@@ -112,7 +119,7 @@ class Decision:
                     mode,
                     each.seconds,
                     dict(each.sections),
-                    {str(kind): rows for kind, rows in each.chunk_rows.items()},
+                    {str(kind): min(rows, input_rows or rows) for kind, rows in each.chunk_rows.items()},
                     each.cpu_slots,
                 )
                 for mode, each in self.prediction.modes.items()

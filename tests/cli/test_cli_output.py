@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from hybridq.output import unique_names, write_answer
 
@@ -77,6 +79,31 @@ def test_parquet_keeps_the_types(query, folder, tmp_path):
     assert written.schema.types == read.schema.types
     assert written.drop_columns("x").equals(read.drop_columns("x"))
     assert [item.name for item in tmp_path.iterdir()] == ["answer.parquet"]
+
+
+@pytest.mark.parametrize("name", ["answer.xyz", "answer", "answer.parq"])
+def test_a_name_that_says_no_format_is_refused(query, folder, tmp_path, name):
+    path = tmp_path / name
+    code, out, err = query("select k from t", folder, "-o", path)
+    assert (code, out, path.exists()) == (2, "", False)
+    endings, option = r"\.csv, \.json, \.parquet or \.txt", r"--format table\|csv\|json\|parquet"
+    assert re.fullmatch(rf"error: the name of \S*{name} says no format: end it in {endings}, or add {option}\n", err)
+    assert query("select count(*) as n from t", folder, "-o", path, "--format", "csv") == (0, "", "")
+    assert path.read_text() == "n\n3\n"
+
+
+def test_a_text_file_has_the_table(query, folder, tmp_path):
+    assert query("select k from t where k = 1", folder, "-o", tmp_path / "a.txt") == (0, "", "")
+    assert (tmp_path / "a.txt").read_text().split() == ["k", "-", "1", "(1", "row)"]
+
+
+def test_an_explanation_has_the_format_of_its_file(call, folder, tmp_path, one_worker):
+    sql = tmp_path / "q.sql"
+    sql.write_text("select k from t")
+    for name, begin in (("p.html", "<!"), ("p.json", "{"), ("p.txt", "mode auto")):
+        options = ("--data", folder, "--cluster", one_worker.address, "-o", tmp_path / name)
+        assert call("explain", sql, *options) == (0, "", "")
+        assert (tmp_path / name).read_text().startswith(begin)
 
 
 def test_column_names_that_repeat(query, folder, tmp_path):

@@ -72,7 +72,15 @@ def test_a_recursion_without_end_is_an_error(session: Session, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("sql", "words"),
     [
-        ("with recursive w(x) as (select 1 union all select x * 0.5 from w) select * from w", "cast them"),
+        ("with recursive w(x) as (select 1 union all select x * 0.5 from w) select * from w", "x is int64 .*cast one"),
+        (
+            "with recursive w(x, y) as (select 1, 'a' union all select x + 1, x from w) select * from w",
+            "query w changes types: y is string in the first rows and int64 in further ones: cast",
+        ),
+        (
+            "with recursive w(x, y) as (select 1, 'a' union all select x + 1 from w) select * from w",
+            "query w have 2 columns, and further ones 1$",
+        ),
         ("with recursive w(x) as (select x from w union all select 1) select * from w", "follows its last UNION"),
         ("with recursive w(x) as (select 1 union all select x from w limit 3) select * from w", "column 60: LIMIT"),
         ("with recursive e(x) as (select 1 union all select x from e) select * from e", "name of a table"),
