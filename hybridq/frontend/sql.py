@@ -22,12 +22,14 @@ from hybridq.frontend.sql_constants import with_constants
 from hybridq.frontend.sql_errors import refuse_other_statements, refuse_time_zones, translated
 from hybridq.frontend.sql_guards import (
     compares_outer_null_with_null,
+    drops_single_rows,
     fails_below_joins,
     has_constant_conditions_beside_aggregates,
     moves_conditions_below_aggregates,
 )
 from hybridq.frontend.sql_joins import join_notes
 from hybridq.frontend.sql_numbers import with_doubles, with_numbers
+from hybridq.frontend.sql_single_rows import refused_single_row, with_single_rows_compared
 from hybridq.frontend.sql_synonyms import with_synonyms
 from hybridq.frontend.sql_tags import TAG, tagged_notes, with_tagged_subqueries
 from hybridq.frontend.sql_text import has_multisets
@@ -201,7 +203,7 @@ def _substrait(text: str, tables: Mapping[str, Schema], push_filters: bool = Tru
         # DataFusion plans INTERSECT ALL and EXCEPT ALL as joins to which repeated rows do not matter, and may then make
         # an inner join below them a semi join, which has fewer.
         context.remove_optimizer_rule("eliminate_join")
-    written = with_synonyms(with_windows_spelled_out(text))
+    written = with_single_rows_compared(with_synonyms(with_windows_spelled_out(text)))
     options = datafusion.SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
     try:
         short = with_short_chains(_with_joins(context, written, options, tables))
@@ -220,6 +222,8 @@ def _substrait(text: str, tables: Mapping[str, Schema], push_filters: bool = Tru
             frame, text, answer = found
         logical = frame.optimized_logical_plan()
         before = frame.logical_plan().display_indent()
+        if drops_single_rows(before):
+            raise refused_single_row(text)
         harmful = _harmful_rules(logical.display_indent(), before)
         if _NOTHING in logical.display_indent() and ("decimal" in str(frame.schema()) or "Union" in before):
             # A decimal may stand in for a floating-point number, which of an empty table nobody can tell.

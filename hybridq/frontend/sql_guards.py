@@ -11,12 +11,15 @@ b.y``) below joins, where they see rows that the join would have dropped.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 
 from hybridq.plan.nodes import Filter, Join, Plan, walk
 from hybridq.plan.rules.helpers import can_fail, can_fail_for_some
 
 _TEXT = re.compile(r'\w*Utf8\w*\("[^"]*"\)')
 _AGGREGATE_OF_NOTHING = re.compile(r"Aggregate: groupBy=\[\[(\]|ROLLUP|CUBE|GROUPING SETS)")
+_ROWS_OF_NOTHING = re.compile(rf"\s*(?:{_AGGREGATE_OF_NOTHING.pattern}|Limit: skip=[1-9])")
+_SUBQUERY = re.compile(r"(?:\b(EXISTS|IN|ANY|ALL) )?\(<subquery>\)")
 _CONDITION = re.compile(r"\bFilter: (.*)")
 _EXISTS = re.compile(r"\bEXISTS ?\(<subquery>\)")
 _BETWEEN = re.compile(r" BETWEEN (.+?) AND ")
@@ -58,6 +61,54 @@ def has_constant_conditions_beside_aggregates(plan: str) -> bool:
     if not any(_AGGREGATE_OF_NOTHING.match(line.lstrip()) for line in lines):
         return False
     return any((found := _CONDITION.search(line)) is not None and not _names_columns(found[1]) for line in lines)
+
+
+def drops_single_rows(plan: str) -> bool:
+    """Tell whether EXISTS, IN, ANY or ALL aggregates all of the rows, or skips some, that the outer query chooses.
+
+    DataFusion looks such rows up by the outer query's values, and finds none where the aggregate is over no rows. It
+    also loses a HAVING of such an aggregate, wherever the subquery is.
+
+    Parameters
+    ----------
+    plan : str
+        DataFusion's plan before optimisation, indented.
+    """
+    lines = _TEXT.sub("''", plan).splitlines()
+    for position, line in enumerate(lines):
+        subqueries = [each for each in _below(lines, position) if _depth(lines[each]) == _depth(line) + 2]
+        subqueries = [each for each in subqueries if lines[each].strip() == "Subquery:"]
+        words = [found[1] for found in _SUBQUERY.finditer(line)]
+        if len(words) != len(subqueries):
+            words = ["any" if any(words) else ""] * len(subqueries)
+        for word, begin in zip(words, subqueries, strict=True):
+            for each in _without_subqueries(lines, begin):
+                having = lines[each - 1].lstrip().startswith("Filter:")
+                if (word or having) and _ROWS_OF_NOTHING.match(lines[each]) and _depends(lines, each):
+                    return True
+    return False
+
+
+def _below(lines: Sequence[str], position: int) -> Sequence[int]:
+    """Return the positions of the lines of what a plan's node reads."""
+    end = position + 1
+    while end < len(lines) and _depth(lines[end]) > _depth(lines[position]):
+        end += 1
+    return range(position + 1, end)
+
+
+def _without_subqueries(lines: Sequence[str], position: int) -> Iterator[int]:
+    """Yield the positions of the lines of what a plan's node reads, but for those of subqueries."""
+    end = position
+    for each in _below(lines, position):
+        if lines[each].strip() == "Subquery:" and each > end:
+            end = max([end, *_below(lines, each)])
+        if each > end:
+            yield each
+
+
+def _depends(lines: Sequence[str], position: int) -> bool:
+    return any("outer_ref(" in lines[each] for each in _below(lines, position))
 
 
 def compares_outer_null_with_null(plan: str) -> bool:

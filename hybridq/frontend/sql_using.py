@@ -8,24 +8,16 @@ RIGHT JOIN, and of FULL JOIN the first of both that is not NULL.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hybridq.frontend.sql_clauses import Select, places
-from hybridq.frontend.sql_from import Chain, FromReader, Item, Join
-from hybridq.frontend.sql_text import Token, changed, tokens
-from hybridq.frontend.sql_with import visible_names
+from hybridq.frontend.sql_clauses import Select
+from hybridq.frontend.sql_columns import ColumnReader, Columns, NotRead, column_of, quoted
+from hybridq.frontend.sql_from import Chain, Item, Join
+from hybridq.frontend.sql_text import changed
 
 _MAY_HAVE = re.compile(r"\b(?:using|natural)\b", re.IGNORECASE)
 _CLAUSES = ("select", "where", "group", "having", "window", "qualify", "order")
-_BEFORE_OPERANDS = frozenset(
-    {"select", "distinct", "all", "by", "and", "or", "not", "case", "when", "then", "else", "in", "like", "ilike", "is"}
-    | {"between", "on", "where", "having", "from", "qualify", "any", "some", "escape", "similar", "to", "for"}
-    | {"both", "leading", "trailing", "placing"}
-)
-"""Words before an operand: a name after another word is an alias."""
-
-Columns = Callable[[str], Sequence[str] | None]
 
 
 def with_joins_spelled_out(text: str, columns_of: Columns, known: Mapping[str, Sequence[str]]) -> str:
@@ -49,12 +41,7 @@ def with_joins_spelled_out(text: str, columns_of: Columns, known: Mapping[str, S
     """
     if not _MAY_HAVE.search(text):
         return text
-    found = tokens(text)
-    return _Rewriting(text, found, columns_of, known).result()
-
-
-class _NotRead(Exception):
-    """A join is left as it is."""
+    return _Rewriting(text, columns_of, known).result()
 
 
 @dataclass(slots=True)
@@ -75,16 +62,8 @@ class _Merged:
     owners: dict[str, list[Item]] = field(default_factory=dict)
 
 
-class _Rewriting(FromReader):
-    """Rewrites one text. Parameters: those of ``with_joins_spelled_out``, with the text's tokens."""
-
-    def __init__(
-        self, text: str, found: Sequence[Token], columns_of: Columns, known: Mapping[str, Sequence[str]]
-    ) -> None:
-        super().__init__(text, found, places(found))
-        self._columns_of = columns_of
-        self._known = known
-        self._kept: dict[int, Sequence[str]] = {}
+class _Rewriting(ColumnReader):
+    """Rewrites one text. Parameters: those of ``with_joins_spelled_out``, and what is read of it."""
 
     def result(self) -> str:
         """Return the text with all its joins spelled out that are read here."""
@@ -95,7 +74,7 @@ class _Rewriting(FromReader):
                 continue
             try:
                 edits += self._spelled_out(select)
-            except _NotRead:
+            except NotRead:
                 continue
         return changed(self._text, edits)
 
@@ -115,7 +94,7 @@ class _Rewriting(FromReader):
                     continue
                 written = everywhere[name]
                 if clause == "select" and self._is_whole(position, select, "select"):
-                    written += f" as {_quoted(name)}"
+                    written += f" as {quoted(name)}"
                 edits.append((*self._at(position), written))
         for star in self._stars(select):
             spelled = ", ".join(written for each in merged for written in self._all(each))
@@ -141,7 +120,7 @@ class _Rewriting(FromReader):
         names = join.names if join.natural is None else self._common(merged, join.item)
         conditions = []
         for name in names:
-            left, right = self._left(merged, name), _column(join.item, name)
+            left, right = self._left(merged, name), column_of(join.item, name)
             conditions.append(f"{left} = {right}")
             both = f"coalesce({left}, {right})"
             merged.values[name] = {"right": right, "full": both}.get(join.kind, left)
@@ -161,8 +140,8 @@ class _Rewriting(FromReader):
             if len(owners) > 1:
                 owners = [item for item in owners if name in self._columns(item)]
             if len(owners) != 1:
-                raise _NotRead  # there is no such column, or there are several
-            merged.values[name] = _column(owners[0], name)
+                raise NotRead  # there is no such column, or there are several
+            merged.values[name] = column_of(owners[0], name)
             merged.owners[name] = list(owners)
         return merged.values[name]
 
@@ -187,26 +166,10 @@ class _Rewriting(FromReader):
             for name in self._columns(item):
                 owners = merged.owners.get(name, [])
                 if item not in owners:
-                    yield _column(item, name)
+                    yield column_of(item, name)
                 elif item is owners[0]:
                     value = merged.values[name]
-                    yield f"{value} as {_quoted(name)}" if value.startswith("coalesce(") else value
-
-    def _columns(self, item: Item) -> Sequence[str]:
-        if item.begin not in self._kept:
-            self._kept[item.begin] = self._looked_up(item)
-        return self._kept[item.begin]
-
-    def _looked_up(self, item: Item) -> Sequence[str]:
-        before = visible_names(self._text, self._found, item.begin)
-        if item.table in self._known and item.table not in before:
-            return self._known[item.table]
-        written = self._text[self._offset(item.begin) : self._at(item.end - 1)[1]]
-        clauses = ", ".join(before.values())
-        found = self._columns_of(f"{f'with {clauses} ' if clauses else ''}select * from {written}")
-        if found is None:
-            raise _NotRead
-        return found
+                    yield f"{value} as {quoted(name)}" if value.startswith("coalesce(") else value
 
     # --- references ------------------------------------------------------------------------------------------------
 
@@ -239,28 +202,6 @@ class _Rewriting(FromReader):
             inner = self._places[inner.begin - 1].select if inner.begin else None
         return inner is not None
 
-    def _has_column(self, chains: Sequence[Chain], name: str) -> bool:
-        """Tell whether something in FROM has a column, as far as one can tell."""
-        try:
-            return any(name in self._columns(join.item) for chain in chains for join in chain.joins)
-        except _NotRead:
-            return True
-
-    def _is_no_column(self, position: int) -> bool:
-        """Tell whether a name at a position is an alias, a function, a type or part of a longer name."""
-        before, after = self._value(position - 1), self._value(position + 1)
-        if before in (".", "as", ":") or after in (".", "("):
-            return True
-        previous = self._found[position - 1]
-        following = self._found[position + 1] if position + 1 < len(self._found) else None
-        if following is not None and following.kind == "text":  # date '2020-01-01'
-            return True
-        if after == "from" and self._places[position].callers[-1:] == ("extract",):
-            return True
-        if previous.kind == "sign":
-            return previous.value in (")", "]")
-        return previous.kind != "word" or previous.value not in _BEFORE_OPERANDS
-
     def _is_whole(self, position: int, select: Select, clause: str) -> bool:
         """Tell whether a name is all of an item of SELECT or ORDER BY."""
         if self._places[position].callers or self._places[position].select is not select:
@@ -280,21 +221,3 @@ class _Rewriting(FromReader):
             return frozenset(token.value for token in self._found)
         last = [each for each in own if each + 1 == end or self._value(each + 1) == ","]
         return frozenset(self._found[each].value for each in last if self._found[each].kind in ("word", "quoted"))
-
-    def _at(self, position: int) -> tuple[int, int]:
-        """Return where a word, name or sign begins and ends in the text."""
-        begin, end = self._offset(position), self._offset(position + 1)
-        token = self._found[position]
-        if token.kind == "quoted":
-            return begin, begin + len(token.value) + token.value.count('"') + 2
-        return begin, min(end, begin + len(token.value))
-
-
-def _column(item: Item, name: str) -> str:
-    if not item.name:
-        raise _NotRead
-    return f"{_quoted(item.name)}.{_quoted(name)}"
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

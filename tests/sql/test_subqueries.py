@@ -8,7 +8,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from hybridq.errors import ExecutionError
+from hybridq.errors import ExecutionError, Unsupported
 from hybridq.testing.in_process import connect_in_process
 
 INT = pa.int64()
@@ -61,6 +61,24 @@ QUERIES = [
     "select a from l where s1 in (select s2 from r group by s2) or exists (select e from s intersect select 3)",
     "select k, count(*) as n from l where a + 1 in (select c + 1 from r where d = b)"
     " or not exists (select 1 from nothing) group by k",
+    # aggregates of all rows, which have a row for no rows
+    "select a, b from l where exists (select count(*) from r where c = a and m > 4)",
+    "select a, b from l where not exists (select max(d) from r where c = a)",
+    "select a, b from l where exists (select count(*) from r where c = a having count(*) < 2) and b > 1",
+    "select a, b from l where not exists (select max(d) from r where c = a having count(*) > 1)",
+    "select a, b from l where 0 in (select count(*) from r where c = a)",
+    "select a, b from l where b in (select count(*) from r where c = a) or k = 1",
+    "select a, b from l where b not in (select max(d) from r where c = a)",
+    "select a, b from l where b - 1 not in (select count(d) filter (where m > 2) from r where c = a)",
+    "select a, b from l where b > all (select max(d) from r where c = a)",
+    "select a, b from l where b <> any (select count(*) from r where c = a)",
+    "select a, b from l where a in (select max(c) from r) and exists (select sum(e) from s where e > 7)",
+    "select a, (select sum(d) as t from r where c = a having count(*) < 2) as x from l",
+    "select a, (select sum(d) from r where c = a having count(*) = 0) as x from l",
+    "select a, (select count(*) from r where c = a having max(d) is null) as x from l",
+    "select a from l where b in (select d from r where m > (select count(*) from s where e = c))",
+    "select a from l where exists (select d from r where c = a and m > (select sum(e) from s where e <= 2 and e = d))",
+    "select a, x.n from l, lateral (select count(*) as n from r where c = a) x",
     # values of subqueries
     "select a from l where a >= (select max(c) from r where c not in (select e from s))",
     "select a, (select max(c) from r) as m, (select sum(d) from r) as n from l",
@@ -138,6 +156,20 @@ def test_the_answer_is_duckdbs(sides, sql):
     for mode in MODES:
         answer = query.collect(mode=mode).to_arrow()
         assert in_any_order(column.to_pylist() for column in answer.columns) == expected, mode
+
+
+@pytest.mark.parametrize(
+    ("sql", "column"),
+    [
+        ("select a from l where exists (select c from r where c = a offset 1)", 30),
+        ("select a from l where a in (select max(c) from r where c = b having count(*) > 1)", 28),
+        ("select a, x.n from l, lateral (select max(d) as n from r where c = a having count(*) > 1) x", 31),
+    ],
+)
+def test_a_row_of_nothing_is_never_lost_silently(sides, sql, column):
+    session, _ = sides
+    with pytest.raises(Unsupported, match=f"line 1, column {column}: a subquery that depends on the query around it"):
+        session.sql(sql)
 
 
 def test_a_value_of_more_than_one_row_is_an_error(sides):
