@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from hybridq import storage
 from hybridq.errors import DataError, UnknownTable
 from hybridq.footers import Footer, check_unique, footer_of, sound_statistics
+from hybridq.partitioning import partition_columns
 from hybridq.plan.statistics import ColumnStatistics, ColumnSummary, UnitBounds
 from hybridq.storage import FileStamp
 from hybridq.summaries import summarize
@@ -124,11 +125,14 @@ class Table:
     units : tuple of Unit
         In order, those without rows left out.
     rows : int
+    keys : tuple of str
+        Columns whose values are in the names of the files' folders.
     """
 
-    def __init__(self, name: str, schema: Schema, units: Iterable[Unit]) -> None:
+    def __init__(self, name: str, schema: Schema, units: Iterable[Unit], keys: tuple[str, ...] = ()) -> None:
         self.name = name
         self.schema = schema
+        self.keys = keys
         self.units: tuple[Unit, ...] = tuple(units)
         self.rows: int = sum(unit.rows for unit in self.units)
         self._types = {item.name: item.type for item in schema}
@@ -152,11 +156,13 @@ class Table:
         -------
         tuple of (str, bool)
             The codec in small letters (``none`` if uncompressed), and whether values repeat so that they are stored as
-            a dictionary.
+            a dictionary. A key of folders costs no more than such a column without a codec.
         """
         first = self.units[0] if self.units else None
         if not isinstance(first, ParquetUnit):
             return None
+        if source in self.keys:
+            return "none", True
         leaf = first.footer.leaves[source][0]
         codec = str(first.footer.metadata.row_group(first.row_group).column(leaf).compression).lower()
         entries = first.dictionary_entries(source)
@@ -210,9 +216,11 @@ class Catalog:
         name : str
             What queries call it.
         source : str, os.PathLike, pyarrow.Table, pandas.DataFrame, or a sequence of paths
-            A Parquet file, a folder (its ``*.parquet`` files and those in ``key=value`` subfolders, whose keys have to
-            be columns of the files), a glob, an fsspec URL, several of these, or data in memory. Names that start with
-            ``_`` or ``.`` are left out of folders and globs.
+            A Parquet file, a folder (its ``*.parquet`` files and those in ``key=value`` subfolders), a glob, an fsspec
+            URL, several of these, or data in memory. Names that start with ``_`` or ``.`` are left out of folders and
+            globs. The keys of the subfolders become columns after those of the files, of type int64, date32 or string
+            (``hybridq.partitioning``), unless the path names the subfolder itself; a key that the files have as a
+            column is that column, with the values that the folders say.
 
         Returns
         -------
@@ -221,7 +229,7 @@ class Catalog:
         Raises
         ------
         DataError
-            Nothing is there, a file is not whole or not Parquet, or two files' schemas differ.
+            Nothing is there, a file is not whole or not Parquet, or two files' schemas or keys differ.
         """
         if not isinstance(name, str) or not name:
             raise DataError(f"a table's name must be a text that is not empty, not {name!r}")
@@ -357,8 +365,12 @@ def _make_table(name: str, source: Any) -> Table:
 
 
 def _parquet_table(name: str, sources: Sequence[str | os.PathLike[str]]) -> Table:
-    found = {source: storage.find_parquet(source) for source in sources}
-    paths = list(dict.fromkeys(path for files in found.values() for path in files))
+    folders: dict[str, tuple[str, ...]] = {}
+    for source in sources:
+        for path, names in storage.searched_folders(source, storage.find_parquet(source)).items():
+            folders[path] = max(folders.get(path, ()), names, key=len)
+    paths = list(folders)
+    keys, values = partition_columns(folders)
     if len(paths) == 1:
         footers = [footer_of(paths[0])]
     else:
@@ -366,16 +378,17 @@ def _parquet_table(name: str, sources: Sequence[str | os.PathLike[str]]) -> Tabl
             footers = list(pool.map(footer_of, paths))
     first = footers[0]
     for other in footers[1:]:
-        _check_same_schema(first, other)
-    for source, files in found.items():
-        _check_partition_keys(source, files, first.schema)
+        _check_same_schema(first, other, {key.name for key in keys})
+    schema = _combined(first.schema, keys)
+    if keys:
+        footers = [footer.with_constants(values[path]) for path, footer in zip(paths, footers, strict=True)]
     units: list[Unit] = []
     for footer in footers:
         for group in range(footer.metadata.num_row_groups):
             rows = int(footer.metadata.row_group(group).num_rows)
             if rows:
                 units.append(ParquetUnit(footer, group, rows))
-    return Table(name, first.schema, units)
+    return Table(name, schema, units, tuple(key.name for key in keys))
 
 
 def _memory_table(name: str, table: pa.Table) -> Table:
@@ -394,24 +407,30 @@ def _memory_table(name: str, table: pa.Table) -> Table:
     return Table(name, schema, units)
 
 
-def _check_partition_keys(source: str | os.PathLike[str], files: Sequence[str], schema: Schema) -> None:
-    """Check that what partitions a folder is among the files' columns: a table without it would have lost data."""
-    names = {item.name for item in schema}
-    for key, file in storage.partition_keys(source, files).items():
-        if key not in names:
+def _combined(stored: Schema, keys: Schema) -> Schema:
+    """Return the columns of a table: those of its files, and then the keys of its folders.
+
+    A key that the files have as a column takes that one's place: the names of the folders say its values.
+    """
+    found = {item.name: item for item in stored}
+    spelled = {name.casefold(): name for name in found}
+    for key in keys:
+        other = spelled.get(key.name.casefold(), key.name)
+        if other != key.name and key.name not in found:
             raise DataError(
-                f"{os.fspath(source)} is partitioned by {key!r}, which is in the names of folders ({file}) and not in"
-                f" the files: write it into them; or name the folders yourself (a list or a glob with {key}= in it) to"
-                " read them without it"
+                f"the folders' key {key.name!r} and the files' column {other!r} differ in case alone: rename one"
             )
+        found[key.name] = key
+    return tuple(found.values())
 
 
-def _check_same_schema(first: Footer, other: Footer) -> None:
+def _check_same_schema(first: Footer, other: Footer, keys: Container[str]) -> None:
+    """Check that two files have the same columns, those aside whose values the folders say."""
     if first.schema == other.schema:
         return
     here, there = first.stamp.path, other.stamp.path
-    left = {item.name: item.type for item in first.schema}
-    right = {item.name: item.type for item in other.schema}
+    left = {item.name: item.type for item in first.schema if item.name not in keys}
+    right = {item.name: item.type for item in other.schema if item.name not in keys}
     for name, data_type in left.items():
         if name not in right:
             raise DataError(f"the files' schemas differ: {here} has a column {name!r} that {there} has not")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -34,6 +34,9 @@ class Footer:
         Parquet columns of each top-level column; more than one, or a dotted path, where it is nested.
     flat : frozenset of str
         Columns that are not nested.
+    constants : mapping of str to value
+        Columns that a table has besides those of the file, or in their place, with the one value of all rows: what
+        the names of folders say. A Python value of the column's type, or ``None`` for NULL.
     """
 
     stamp: FileStamp
@@ -41,11 +44,28 @@ class Footer:
     schema: Schema
     leaves: dict[str, tuple[int, ...]]
     flat: frozenset[str]
+    constants: Mapping[str, Any] = field(default_factory=dict)
     _statistics: dict[str, list[ColumnStatistics | None]] = field(default_factory=dict)
     _sizes: dict[str, list[int]] = field(default_factory=dict)
     _integers: dict[str, IntegerBounds | None] = field(default_factory=dict)
     _whole_sizes: dict[str, int] = field(default_factory=dict)
     _whole_ranges: dict[str, tuple[Any, Any] | None] = field(default_factory=dict)
+
+    def with_constants(self, constants: Mapping[str, Any]) -> Footer:
+        """Return the footer for a table in which the file's rows have these values as well.
+
+        Their statistics are exact, and they take no bytes of the file.
+        """
+        rows = [int(self.metadata.row_group(group).num_rows) for group in range(self.metadata.num_row_groups)]
+        statistics: dict[str, list[ColumnStatistics | None]] = {
+            name: [ColumnStatistics(value, value, count if value is None else 0, count) for count in rows]
+            for name, value in constants.items()
+        }
+        sizes = {name: [0] * len(rows) for name in constants}
+        return replace(
+            self, constants=dict(constants), _statistics=statistics, _sizes=sizes, _integers={}, _whole_sizes={},
+            _whole_ranges={},
+        )  # fmt: skip
 
     def bytes_of(self, source: str, groups: Sequence[int]) -> int:
         """Return the uncompressed bytes of a column in some different row groups; those of a whole file are kept."""
@@ -107,6 +127,8 @@ class Footer:
 
         ``None`` where the column is nested.
         """
+        if source in self.constants:
+            return 1.0
         if source not in self.flat:
             return None
         (leaf,) = self.leaves[source]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import glob
+import itertools
 import os
 import re
 from collections.abc import Callable, Iterable
@@ -182,31 +183,39 @@ def find_parquet(source: str | os.PathLike[str]) -> list[str]:
     raise DataError(f"no such file or folder: {path}")
 
 
-def partition_keys(source: str | os.PathLike[str], files: Iterable[str]) -> dict[str, str]:
-    """Return the keys of the ``key=value`` folders that files lie in, each with a file, unless ``source`` names it.
+def searched_folders(source: str | os.PathLike[str], files: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Return for each file the folders that it was found in below the place that ``source`` names.
+
+    That place is all of a folder's path, and a glob's up to the first part with a ``*`` or the like. A file that is
+    named has no such folders.
 
     Parameters
     ----------
     source : str or os.PathLike
-        Where the files were looked for.
+        What the files were looked for by.
     files : iterable of str
-        Their absolute paths, or URLs.
+        What ``find_parquet`` has found.
 
-    >>> partition_keys("sales", ["/data/sales/year=2020/1.parquet", "/data/sales/year=2021/1.parquet"])
-    {'year': '/data/sales/year=2020/1.parquet'}
-    >>> partition_keys("sales/year=2020", ["/data/sales/year=2020/1.parquet"])
-    {}
+    >>> searched_folders("/data/sales/y*", ["/data/sales/year=2020/month=1/1.parquet"])
+    {'/data/sales/year=2020/month=1/1.parquet': ('year=2020', 'month=1')}
     """
     text = os.fspath(source)
-    whole = text if is_url(text) else str(Path(text.removeprefix("file://")).expanduser().absolute())
-    named = {part.partition("=")[0] for part in whole.split("/") if "=" in part}
-    found: dict[str, str] = {}
-    for file in files:
-        for folder in file.split("/")[:-1]:
-            key, equals, _ = folder.partition("=")
-            if equals and key not in named:
-                found.setdefault(key, file)
-    return found
+    if is_url(text):
+        named = _parts(_remote(text)[1])
+        may_be_glob = True
+    else:
+        path = Path(text.removeprefix("file://")).expanduser()
+        named = _parts(str(path.absolute()))
+        may_be_glob = not path.exists()
+    if may_be_glob:
+        named = list(itertools.takewhile(lambda part: not glob.has_magic(part), named))
+    return {file: tuple(_parts(file)[len(named) : -1]) for file in files}
+
+
+def _parts(path: str) -> list[str]:
+    """Return the names in a path, or in a URL without its protocol."""
+    inner = path.partition("://")[2] if is_url(path) else path
+    return [part for part in inner.split("/") if part]
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,15 @@ def summarize(units: Sequence[Unit], source: str, data_type: pa.DataType) -> Col
     minimum = maximum = None
     if bounded and all(item is not None and (item.minimum is not None or item.all_null) for item in found):
         minimum, maximum = min(item.minimum for item in bounded), max(item.maximum for item in bounded)
-    distinct = _estimate_distinct(units, source, data_type, bounded, rows - (nulls or 0))
+    if len(known) == len(found) and all(item.all_null or _is_one_value(item) for item in known):
+        distinct: float | None = float(len({item.minimum for item in bounded}))
+    else:
+        distinct = _estimate_distinct(units, source, data_type, bounded, rows - (nulls or 0))
     return ColumnSummary(minimum, maximum, nulls, distinct)
+
+
+def _is_one_value(item: ColumnStatistics) -> bool:
+    return item.minimum is not None and item.minimum == item.maximum
 
 
 def value_range(data_type: pa.DataType, minimum: Any, maximum: Any) -> float | None:

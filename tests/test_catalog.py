@@ -51,30 +51,14 @@ def test_a_file_may_be_called_anything(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_read_in_natural_order_without_hidden_files(tmp_path: Path) -> None:
-    for name in ("part-10.parquet", "part-2.PARQUET", "year=2020/month=1/a.parquet"):
-        write(tmp_path / name, pa.table({"x": range(4), "year": [2020] * 4, "month": [1] * 4}))
+    for name in ("part-10.parquet", "part-2.PARQUET"):
+        write(tmp_path / name)
     for name in ("_metadata.parquet", ".part.parquet.crc", "notes.txt", "other/b.parquet", "_tmp=1/c.parquet"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("not data")
     table = Catalog().register("numbers", tmp_path)
-    assert paths(table) == ["part-2.PARQUET", "part-10.parquet", "a.parquet"]
-    assert table.rows == 12
-
-
-def test_what_partitions_a_folder_is_not_left_out_silently(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for year in (2020, 2021):
-        write(tmp_path / "at=home" / "sales" / f"year={year}" / "1.parquet")
-    monkeypatch.chdir(tmp_path / "at=home")
-    for source in ("sales", tmp_path / "at=home" / "sales", "sales/*/1.parquet", ["sales"]):
-        with pytest.raises(
-            DataError, match=r"sales.* is partitioned by 'year', .*year=2020/1\.parquet.* and not in the fi"
-        ):
-            Catalog().register("t", source)
-    assert Catalog().register("t", "sales/year=2021").rows == 4
-    assert Catalog().register("t", "sales/year=*/1.parquet").rows == 8
-    assert Catalog().register("t", ["sales/year=2020/1.parquet", "sales/year=2021/1.parquet"]).rows == 8
-    with pytest.raises(DataError, match="partitioned by 'year'"):
-        Catalog().register_folder(".")
+    assert paths(table) == ["part-2.PARQUET", "part-10.parquet"]
+    assert table.rows == 8
 
 
 def test_globs_and_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

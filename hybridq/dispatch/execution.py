@@ -19,7 +19,7 @@ from hybridq.dispatch.read_ahead import ReadAhead
 from hybridq.dispatch.reading import read_unchanged
 from hybridq.dispatch.worker import BUILD_SIDES
 from hybridq.engines.account import DeviceAccount
-from hybridq.engines.protocol import BuildSide, Engine, Frame, ReadColumn, ReadRequest
+from hybridq.engines.protocol import BuildSide, Engine, FileConstant, Frame, ReadColumn, ReadRequest
 from hybridq.engines.unnest import one_value_a_row
 from hybridq.merge.grouping_sets import into_sets, nothing
 from hybridq.physical.chunks import Chunk, MemoryUnits, ParquetUnits, PieceUnits, RangeUnits, Units
@@ -448,9 +448,18 @@ def _read(
 ) -> Frame:
     columns = tuple(ReadColumn(column.name, column.source, column.type) for column in source.columns)
     if isinstance(units, ParquetUnits) and units.files:
+        values = dict(units.constants)
+        constants = tuple(
+            FileConstant(column.name, column.source, column.type, values[column.source])
+            for column in columns
+            if column.source in values
+        )
+        stored = tuple(column for column in columns if column.source not in values)
         kept = hot.get(source.table, frozenset())
-        keep = tuple(column.source for column in columns if column.source in kept)
-        request = ReadRequest(units.files, columns, source.predicate, source.output, units.bounds, keep, partners)
+        keep = tuple(column.source for column in stored if column.source in kept)
+        request = ReadRequest(
+            units.files, stored, source.predicate, source.output, units.bounds, keep, partners, constants
+        )
         frame, again = read_unchanged(lambda: engine.read(request), units.stamps)
         clock.read_again += again
         return frame

@@ -72,6 +72,28 @@ class ReadColumn:
 
 
 @dataclass(frozen=True, slots=True)
+class FileConstant:
+    """A column that has one value in each file, and is in none of them.
+
+    Attributes
+    ----------
+    name : str
+        Name in the frame.
+    source : str
+        Name in ``ReadRequest.bounds``.
+    type : pyarrow.DataType
+        A type of integers, dates or strings.
+    values : tuple of int, datetime.date, str or None
+        One a file, in the order of ``ReadRequest.files``; ``None``: NULL.
+    """
+
+    name: str
+    source: str
+    type: pa.DataType
+    values: tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ReadRequest:
     """What to read from Parquet.
 
@@ -80,9 +102,9 @@ class ReadRequest:
     files : tuple of (path, row group numbers)
     columns : tuple of ReadColumn
     predicate : Expression or None
-        Only rows for which it is true, over ``columns``.
+        Only rows for which it is true, over ``columns`` and ``constants``.
     output : tuple of str
-        Columns that the frame has; the other ``columns`` are read for the predicate alone.
+        Columns that the frame has; the others are there for the predicate alone.
     bounds : tuple of (source column, minimum, maximum)
         Value ranges known from statistics.
     keep : tuple of str
@@ -90,6 +112,8 @@ class ReadRequest:
     partners : tuple of (column, BuildSide)
         Columns of ``output``, each the only key of a join with a build side: rows that find no partner there may be
         left out already, after the predicate.
+    constants : tuple of FileConstant
+        Columns besides those that are read.
     """
 
     files: tuple[tuple[str, tuple[int, ...]], ...]
@@ -99,6 +123,13 @@ class ReadRequest:
     bounds: tuple[tuple[str, object, object], ...] = ()
     keep: tuple[str, ...] = ()
     partners: tuple[tuple[str, BuildSide], ...] = ()
+    constants: tuple[FileConstant, ...] = ()
+
+    @property
+    def types(self) -> dict[str, pa.DataType]:
+        """Return the type of each column by its name in the frame."""
+        found = {column.name: column.type for column in self.columns}
+        return found | {constant.name: constant.type for constant in self.constants}
 
 
 class Engine(Protocol):

@@ -14,6 +14,7 @@ from hybridq import types
 from hybridq.engines.column import Bounds, Column, from_arrow, to_arrow
 from hybridq.engines.compiled import KERNELS
 from hybridq.engines.constants import column_bounds
+from hybridq.engines.file_constants import constant_array
 from hybridq.engines.footer import footer_at
 from hybridq.engines.footer_check import read_footer
 from hybridq.engines.frame import CpuFrame
@@ -71,6 +72,10 @@ def _read_all(request: ReadRequest) -> CpuFrame:
         chunks = [chunk for table in tables for chunk in table.column(index).chunks]
         low, high = bounds.get(column.source, (None, None))
         columns[column.name] = _column(chunks, column, column_bounds(column.type, low, high))
+    for constant in request.constants:
+        low, high = bounds.get(constant.source, (None, None))
+        array = constant_array(constant, [table.num_rows for table in tables])
+        columns[constant.name] = from_arrow(array, column_bounds(constant.type, low, high))
     frame = CpuFrame(columns, rows)
     if request.predicate is not None:
         frame = CpuFrame(columns, rows, select(frame, request.predicate))

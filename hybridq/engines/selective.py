@@ -31,11 +31,12 @@ from hybridq.engines.column import (
 from hybridq.engines.comparison import is_true
 from hybridq.engines.constants import column_bounds
 from hybridq.engines.evaluate import Evaluator
+from hybridq.engines.file_constants import constant_chunk
 from hybridq.engines.footer import CannotWrite, FileFooter, footer_at
 from hybridq.engines.frame import Block, CpuFrame
 from hybridq.engines.joining import CpuBuildSide
 from hybridq.engines.pages import CannotDecode, Decoded
-from hybridq.engines.protocol import ReadColumn, ReadRequest
+from hybridq.engines.protocol import FileConstant, ReadColumn, ReadRequest
 from hybridq.engines.selecting import costly, select
 from hybridq.errors import ExecutionError
 from hybridq.plan.expressions import Expression, columns_of, conjunction, conjuncts
@@ -59,6 +60,10 @@ class _Group:
 
     Attributes
     ----------
+    place : int
+        Of its file among those of the request.
+    file : int
+        Descriptor of the open file.
     rows : int
     kept : array of int32 or None
         The rows that are left, ascending; ``None``: all.
@@ -66,6 +71,7 @@ class _Group:
         What has been decoded, by name: the rows that are left.
     """
 
+    place: int
     file: int
     path: str
     number: int
@@ -145,27 +151,30 @@ class _Reading:
         self._request = request
         self._kernels = kernels
         self._read_others = read_others
-        self._columns = {column.name: column for column in request.columns}
+        self._constants = {constant.name: constant for constant in request.constants}
+        self._columns: dict[str, ReadColumn | FileConstant] = {column.name: column for column in request.columns}
+        self._columns |= self._constants
         self._groups: list[_Group] = []
         self._needed: set[str] = set()
         footers = [(path, numbers, footer_at(stamp(path))) for path, numbers in request.files]
-        self._native = {
-            name: column
-            for name, column in self._columns.items()
+        decoded = {
+            column.name: column
+            for column in request.columns
             if all(decodable(footer, column.source, column.type).issuperset(numbers) for _, numbers, footer in footers)
         }
+        self._native = {*decoded, *self._constants}
         if not self._native:
             raise CannotDecode("no column is decoded here")
         self._leaves = {
             (path, name): footer.elements([column.source])[0].leaf
             for path, _, footer in footers
-            for name, column in self._native.items()
+            for name, column in decoded.items()
         }
-        for path, numbers, footer in footers:
+        for place, (path, numbers, footer) in enumerate(footers):
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             files.callback(os.close, descriptor)
             self._groups += [
-                _Group(descriptor, path, number, footer.metadata, rows)
+                _Group(place, descriptor, path, number, footer.metadata, rows)
                 for number in numbers
                 if (rows := footer.metadata.row_group(number).num_rows)
             ]
@@ -175,7 +184,7 @@ class _Reading:
     def frame(self) -> CpuFrame:
         """Read and filter everything."""
         conditions = sorted(() if self._request.predicate is None else conjuncts(self._request.predicate), key=costly)
-        own = [condition for condition in conditions if columns_of(condition) <= self._native.keys()]
+        own = [condition for condition in conditions if columns_of(condition) <= self._native]
         others = conjunction(tuple(condition for condition in conditions if condition not in own))
         self._needed = {*self._request.output, *(columns_of(others) if others is not None else ())}
         if own:
@@ -199,6 +208,8 @@ class _Reading:
         return CpuFrame(found, sum(group.left for group in self._groups))
 
     def _decode(self, group: _Group, name: str) -> Decoded:
+        if name in self._constants:
+            return constant_chunk(self._constants[name], group.place, group.rows)
         leaf = self._leaves[group.path, name]
         chunk = group.metadata.row_group(group.number).column(leaf)
         nullable = group.metadata.schema.column(leaf).max_definition_level == 1
@@ -285,18 +296,19 @@ class _Reading:
             if part is None:
                 part = group.held[name] = self._kept(group, name)
             found = build.present_in(part)
-            if found is None or np.count_nonzero(found) > MOST_PARTNERS * group.left:
+            few = found is not None and np.count_nonzero(found) <= MOST_PARTNERS * group.left
+            if not few and name not in self._constants:
                 return  # it would be much the same with the next ones
             group.narrow(found)
 
     # -- the other columns
 
-    def _output(self, column: ReadColumn, hold: bool = False) -> Column:
+    def _output(self, column: ReadColumn | FileConstant, hold: bool = False) -> Column:
         """Return a column's rows that are left, of all row groups.
 
         Parameters
         ----------
-        column : ReadColumn
+        column : ReadColumn or FileConstant
         hold : bool
             The row groups keep their part.
         """
@@ -328,7 +340,8 @@ class _Reading:
     def _fetch(self, names: Sequence[str]) -> dict[str, Column]:
         """Have columns read in another way, of row groups with rows left; returns those rows."""
         groups = [group for group in self._groups if group.left]
-        columns = tuple(self._columns[name] for name in names)
+        wanted = {column.name: column for column in self._request.columns}
+        columns = tuple(wanted[name] for name in names)
         files: list[tuple[str, tuple[int, ...]]] = []
         for group in groups:
             if files and files[-1][0] == group.path:
@@ -378,7 +391,7 @@ class _Conditions:
         self._evaluators: Mapping[str, Evaluator] = {name: Evaluator(alone) for name, alone in self.alone.items()}
 
     def on_dictionary(
-        self, conditions: Sequence[Expression], column: ReadColumn, found: Decoded, rows: int
+        self, conditions: Sequence[Expression], column: ReadColumn | FileConstant, found: Decoded, rows: int
     ) -> Mask | None:
         """Return for each value of a dictionary whether it satisfies conditions; ``None``: look at the rows instead."""
         if found.codes is None or found.valid is not None:

@@ -24,6 +24,8 @@ class ParquetUnits:
         ``decimal.Decimal`` for decimals, ``datetime.date`` for dates.
     stamps : tuple of FileStamp
         The files as they were when the chunk was planned; what has changed since is not read.
+    constants : tuple of (source column, values)
+        Columns that are in no file, with their value in each of ``files``.
     """
 
     files: tuple[tuple[str, tuple[int, ...]], ...]
@@ -31,6 +33,7 @@ class ParquetUnits:
     bytes: int
     bounds: tuple[tuple[str, object, object], ...] = ()
     stamps: tuple[FileStamp, ...] = ()
+    constants: tuple[tuple[str, tuple[object, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -51,8 +51,11 @@ def group_units(units: Sequence[Unit], source: TableSource) -> Units:
     ]
     by_file = [(footer.stamp.path, groups) for footer, groups in by_footer]
     stamps = tuple(dict.fromkeys(footer.stamp for footer, _ in by_footer))
-    size, bounds = 0, []
+    size, bounds, constants = 0, [], []
     for column in source.columns:
+        if column.source in parquet[0].footer.constants:
+            values = tuple(footer.constants[column.source] for footer, _ in by_footer)
+            constants.append((column.source, values))
         size += sum(footer.bytes_of(column.source, groups) for footer, groups in by_footer)
         if not (is_integer(column.type) or is_decimal(column.type)):
             continue
@@ -60,7 +63,8 @@ def group_units(units: Sequence[Unit], source: TableSource) -> Units:
         ranges = [each for each in found if each is not None]
         if len(ranges) == len(found):
             bounds.append((column.source, min(low for low, _ in ranges), max(high for _, high in ranges)))
-    return ParquetUnits(tuple(by_file), sum(unit.rows for unit in parquet), size, tuple(bounds), stamps)
+    rows = sum(unit.rows for unit in parquet)
+    return ParquetUnits(tuple(by_file), rows, size, tuple(bounds), stamps, tuple(constants))
 
 
 def decoded_bytes(units: Units, source: TableSource) -> int:

@@ -19,6 +19,7 @@ import pyarrow as pa
 from hybridq.config import JoinMethod
 from hybridq.engines.account import DeviceAccount
 from hybridq.engines.cache import ColumnCache, Files
+from hybridq.engines.file_constants import constant_array, rows_by_file
 from hybridq.engines.protocol import BuildSide, Engine, Frame, ProbeKind, ReadColumn, ReadRequest
 from hybridq.engines.support import aggregate_lacking, expression_lacking
 from hybridq.errors import DeviceOutOfMemory, Unsupported
@@ -194,12 +195,14 @@ class SimulatedGpuEngine:
             return {name: self._columns.hold(table.select([name])) for name in columns}
 
         data = self.cache.read(request.files, list(by_source), request.keep, load)
-        arrays = [data[column.source].held.table.column(0) for column in request.columns]
-        table = pa.Table.from_arrays(arrays, names=[column.name for column in request.columns])
-        frame = self.from_arrow(table)
+        arrays = {column.name: data[column.source].held.table.column(0) for column in request.columns}
+        if request.constants:
+            rows = rows_by_file(request.files)
+            arrays |= {constant.name: constant_array(constant, rows) for constant in request.constants}
+        frame = self.from_arrow(pa.table(arrays))
         if request.predicate is not None:
             frame = self.filter(frame, request.predicate)
-        types = {column.name: column.type for column in request.columns}
+        types = request.types
         return self.project(frame, [NamedExpression(name, Column(types[name], name)) for name in request.output])
 
     def settle(self) -> None:

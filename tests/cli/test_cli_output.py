@@ -120,6 +120,17 @@ def test_a_folder_of_files_is_a_table(query, folder):
     assert query("select count(*) as n from u", folder, "--format", "csv")[1] == "n\n2\n"
 
 
+def test_keys_of_folders_are_columns(query, call, tmp_path):
+    for year in (2020, 2021):
+        (tmp_path / "sales" / f"year={year}").mkdir(parents=True)
+        pq.write_table(pa.table({"x": [year, 1]}), tmp_path / "sales" / f"year={year}" / "1.parquet")
+    code, out, err = query("select year, sum(x) as x from sales group by year order by 1", tmp_path, "--format", "csv")
+    assert (code, out, err) == (0, "year,x\n2020,2021\n2021,2022\n", "")
+    code, out, err = call("tables", "--data", tmp_path)
+    assert (code, err) == (0, "")
+    assert out.splitlines()[2].split() == ["sales", "4", "2", "ok"]
+
+
 def test_a_report_says_where_everything_ran(nothing_learned, query, folder, tmp_path):
     path = tmp_path / "report.json"
     code, _, _ = query("select sum(k) as s from t", folder, "--mode", "cop", "--report", path)

@@ -20,7 +20,7 @@ from hybridq import types
 from hybridq.engines import joining, pages, read, selective
 from hybridq.engines.compiled import KERNELS, Kernels
 from hybridq.engines.cpu import CpuEngine
-from hybridq.engines.protocol import ReadColumn, ReadRequest
+from hybridq.engines.protocol import FileConstant, ReadColumn, ReadRequest
 from hybridq.errors import DataError, DivisionByZero
 from hybridq.plan.expressions import Call, Column, Expression, In, Literal
 
@@ -220,6 +220,82 @@ def test_rows_that_find_no_partner(
         assert joined[1].equals(joined[0])
         if predicate == "none" and dropped is not None and engine.name == "cpu":
             assert frame.rows == (joined[0] if dropped else whole).num_rows
+
+
+KEYS = (
+    FileConstant("year", "year", pa.int64(), (2020, None, 2021)),
+    FileConstant("place", "place", pa.string(), ("here", "there", None)),
+)
+"""Columns that have one value in each of three files."""
+
+ON_KEYS: Mapping[str, Expression | None] = {
+    "none": None,
+    "a key": Call(pa.bool_(), "equal", (Column(pa.int64(), "year"), Literal(pa.int64(), 2021))),
+    "a text": Call(pa.bool_(), "not_equal", (Column(pa.string(), "place"), Literal(pa.string(), "here"))),
+    "is null": Call(pa.bool_(), "is_null", (Column(pa.int64(), "year"),)),
+    "a key and a column": Call(pa.bool_(), "greater", (Column(pa.int64(), "year"), column("few"))),
+    "a key and a column read otherwise": Call(
+        pa.bool_(),
+        "or",
+        (like("text", "%3"), Call(pa.bool_(), "equal", (Column(pa.string(), "place"), column("mode")))),
+    ),
+    "all of it": call(
+        "and",
+        Call(pa.bool_(), "less", (Column(pa.int64(), "year"), Literal(pa.int64(), 2021))),
+        compared("day", "less", datetime.date(1994, 1, 20)),
+        like("text", "%1%"),
+    ),
+}
+
+
+@pytest.mark.parametrize("predicate", ON_KEYS)
+@pytest.mark.parametrize("output", [["year", "place"], ["place", "key", "text"], ["few", "mode"], []])
+def test_columns_that_have_one_value_a_file(
+    predicate: str, output: list[str], files: Mapping[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [files[name] for name in ("dictionaries", "plain", "zstd")]
+    groups = ((str(paths[0]), (0, 3)), (str(paths[1]), (1,)), (str(paths[2]), (2, 4)))
+    asked = ReadRequest(groups, (), ON_KEYS[predicate], tuple(output), constants=KEYS)
+    names = {*output, "few", "mode", "text", "day"} & SCHEMA.keys() if predicate != "none" or output else {"key"}
+    request = replace(asked, columns=tuple(ReadColumn(name, name, SCHEMA[name]) for name in sorted(names)))
+    engine = CpuEngine()
+    schema = types.Schema(tuple(types.Field(name, request.types[name]) for name in output))
+    found = []
+    for kernels in ("never", "always"):
+        monkeypatch.setattr(read, "KERNELS", Kernels(kernels))
+        frame = engine.read(request)
+        found.append((frame.rows, engine.to_arrow(frame, schema)))
+    assert found[0][0] == found[1][0] > 0
+    assert found[1][1].equals(found[0][1])
+
+
+def test_files_whose_key_has_no_partner_are_not_decoded(
+    files: Mapping[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded = []
+    whole = selective._Reading._decode
+
+    def decode(self: Any, group: Any, name: str) -> Any:
+        decoded.append((group.path, name))
+        return whole(self, group, name)
+
+    monkeypatch.setattr(selective._Reading, "_decode", decode)
+    monkeypatch.setattr(joining, "KERNELS", Kernels("always"))
+    engine = CpuEngine()
+    build = engine.build(engine.from_arrow(pa.table({"partner": pa.array([2020, 7], pa.int64())})), ["partner"])
+    path, other = str(files["dictionaries"]), str(files["decimals as integers"])
+    request = ReadRequest(
+        ((path, (0,)), (other, (1, 2)), (path, (3,))),
+        (ReadColumn("key", "key", SCHEMA["key"]),),
+        None,
+        ("key", "year"),
+        partners=(("year", build),),
+        constants=(FileConstant("year", "year", pa.int64(), (2020, 2019, None)),),
+    )
+    frame = selective.read_selected(request, LOOPS, read._read_all)
+    assert frame is not None
+    assert frame.rows == 700
+    assert [each for each in decoded if each[1] == "key"] == [(path, "key")]
 
 
 def test_a_value_that_no_row_needs_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import datetime
+from dataclasses import replace
 from decimal import Decimal
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from engine_helpers import BOOL, DATE, DOUBLE, INT, LONG, TEXT, call, col, lit, money, rows, total
 
-from hybridq.engines.protocol import ReadColumn, ReadRequest
+from hybridq.engines.protocol import FileConstant, ReadColumn, ReadRequest
 from hybridq.errors import DataError
 from hybridq.plan.expressions import NamedExpression
 from hybridq.types import Field, normalize
@@ -22,8 +23,7 @@ def request(files, schema, predicate=None, output=None, bounds=()):
 
 
 def read(engine, wanted):
-    types = {column.name: column.type for column in wanted.columns}
-    return engine.to_arrow(engine.read(wanted), tuple(Field(name, types[name]) for name in wanted.output))
+    return engine.to_arrow(engine.read(wanted), tuple(Field(name, wanted.types[name]) for name in wanted.output))
 
 
 @pytest.fixture
@@ -95,6 +95,42 @@ def test_rows_are_counted_without_columns(engine, tmp_path):
     pq.write_table(pa.table({"x": range(10)}), path, row_group_size=4)
     frame = engine.read(request([(path, (0, 2))], pa.schema([])))
     assert frame.rows == 6
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_columns_that_have_one_value_a_file(engine, tmp_path, stored):
+    for number in range(3):
+        pq.write_table(
+            pa.table({"x": range(10 * number, 10 * number + 5)}), tmp_path / f"{number}.parquet", row_group_size=2
+        )
+    files = [(tmp_path / "0.parquet", (0, 2)), (tmp_path / "1.parquet", (1,)), (tmp_path / "2.parquet", (0, 1))]
+    day = datetime.date(2020, 2, 29)
+    constants = (
+        FileConstant("t.year", "year", LONG, (2020, None, -1)),
+        FileConstant("t.day", "day", DATE, (None, day, datetime.date(1, 1, 1))),
+        FileConstant("t.place", "place", TEXT, ("é", "", None)),
+        FileConstant("t.nothing", "nothing", TEXT, (None, None, None)),
+    )
+    names = [constant.name for constant in constants]
+    wanted = replace(
+        request(files, pa.schema([("x", LONG)] if stored else [])),
+        constants=constants,
+        output=("t.x", *names) if stored else tuple(names),
+        bounds=(("year", -1, 2020),),
+    )
+    values = (
+        [(2020, None, "é", None)] * 3 + [(None, day, "", None)] * 2 + [(-1, datetime.date(1, 1, 1), None, None)] * 4
+    )
+    if stored:
+        values = [(x, *rest) for x, rest in zip([0, 1, 4, 12, 13, 20, 21, 22, 23], values, strict=True)]
+    assert rows(read(engine, wanted)) == values
+    some = replace(wanted, predicate=call("less", col("t.year"), lit(2020)), output=wanted.output[:2])
+    assert rows(read(engine, some)) == [row[:2] for row in values[5:]]
+    texts = replace(wanted, predicate=call("equal", col("t.place", TEXT), lit("")))
+    assert rows(read(engine, texts)) == values[3:5]
+    nobody = replace(wanted, predicate=call("is_null", col("t.year")), files=wanted.files[:1])
+    assert read(engine, nobody).num_rows == 0
+    assert engine.read(replace(wanted, output=())).rows == 9
 
 
 def test_dictionaries_that_differ_between_row_groups(engine, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
+import pyarrow as pa
 import pylibcudf as plc
 from pylibcudf.io.parquet import ParquetReaderOptions, read_parquet
 from pylibcudf.io.parquet_metadata import FileMetaData
@@ -13,14 +14,15 @@ from pylibcudf.io.types import SourceInfo
 from hybridq import types
 from hybridq.engines.cache import ColumnCache, Files
 from hybridq.engines.constants import column_bounds
+from hybridq.engines.file_constants import rows_by_file
 from hybridq.engines.footer import FileFooter, footer_of
 from hybridq.engines.gpu import device
 from hybridq.engines.gpu.column import GpuColumn
 from hybridq.engines.gpu.evaluate import Evaluator
 from hybridq.engines.gpu.frame import GpuFrame
 from hybridq.engines.gpu.host import Host
-from hybridq.engines.gpu.interop import from_storage
-from hybridq.engines.protocol import ReadRequest
+from hybridq.engines.gpu.interop import from_arrow, from_storage
+from hybridq.engines.protocol import FileConstant, ReadRequest
 from hybridq.errors import DeviceOutOfMemory
 from hybridq.storage import is_url
 from hybridq.types import Field
@@ -137,11 +139,28 @@ def _frame(request: ReadRequest, data: Mapping[str, plc.Column]) -> GpuFrame | N
         if column is None:
             return None
         columns[wanted.name] = column
-    return GpuFrame(columns, int(next(iter(data.values())).size()))
+    rows = int(next(iter(data.values())).size())
+    if request.constants:
+        counts = rows_by_file([(path.removeprefix("file://"), groups) for path, groups in request.files])
+        if sum(counts) != rows:
+            return None
+        columns |= _constants(request.constants, counts)
+    return GpuFrame(columns, rows)
+
+
+def _constants(constants: Sequence[FileConstant], counts: Sequence[int]) -> dict[str, GpuColumn]:
+    """Repeat each file's values as often as it has rows."""
+    values = [from_arrow(pa.array(constant.values, constant.type), constant.type) for constant in constants]
+    times = from_arrow(pa.array(counts, pa.int32())).data
+    repeated = plc.filling.repeat(plc.Table([column.data for column in values]), times).columns()
+    return {
+        constant.name: column.with_data(data)
+        for constant, column, data in zip(constants, values, repeated, strict=True)
+    }
 
 
 def _read_on_host(request: ReadRequest, host: Host) -> GpuFrame:
-    found = {column.name: column.type for column in request.columns}
+    found = request.types
     schema = tuple(Field(name, types.normalize(found[name])) for name in request.output)
     rows, columns = host.read(request, schema)
     if rows > device.MAX_ROWS:
