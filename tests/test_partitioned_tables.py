@@ -166,6 +166,11 @@ def test_files_that_keys_rule_out_are_not_looked_at(sales: Path, tmp_path: Path)
         '"Year" is null',
         "place = 'a b' and \"Year\" in (-5, 2019)",
         "\"Year\" = 2020 and day between date '2020-01-01' and date '2020-12-31' or \"Year\" < 2000",
+        'abs("Year") < 10 or "Year" is null and x > 3',
+        'not ("Year" + 0 = 2020 and extract(year from day) = 2021) and x > 3',
+        "case when \"Year\" = 2020 then day < date '2021-01-01' else place like '%s' end",
+        '"Year" = (select min(x) - 5 from sales where "Year" is null and x < 0 or day < date \'2020-06-01\') - 5',
+        "extract(month from day) = 2 and x / (length(place) - 2) > 0",
     )
     with connect_in_process(chunk_units=3) as session:
         session.register("sales", folder)

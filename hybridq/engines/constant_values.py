@@ -1,14 +1,15 @@
-"""Values of expressions without columns, computed as columns are: a constant and a column never differ."""
+"""Values of expressions that read no data, computed as columns are: a constant and a column never differ."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
-from hybridq.engines.column import to_arrow
+from hybridq.engines.column import from_arrow, to_arrow
 from hybridq.engines.evaluate import Evaluator
 from hybridq.engines.frame import CpuFrame, block_of
 from hybridq.plan.expressions import Expression, Literal
@@ -53,6 +54,32 @@ def constant_value(expression: Expression) -> Literal | None:
     if array.type != expression.type:
         array = array.cast(expression.type)
     return _literal(expression.type, array)
+
+
+def values_for(expression: Expression, columns: Mapping[str, pa.Array]) -> pa.Array:
+    """Compute an expression for a few values of its columns.
+
+    Parameters
+    ----------
+    expression : Expression
+    columns : mapping of str to pyarrow.Array
+        The columns that it reads, of equal length.
+
+    Raises
+    ------
+    ExecutionError, MemoryError
+        It cannot be computed for one of them.
+    Unsupported
+        The engine lacks a function.
+
+    >>> from hybridq.plan.expressions import Call, Column
+    >>> is_null = Call(pa.bool_(), "is_null", (Column(pa.int64(), "x"),))
+    >>> values_for(is_null, {"x": pa.array([1, None])}).to_pylist()
+    [False, True]
+    """
+    rows = len(next(iter(columns.values())))
+    frame = CpuFrame({name: from_arrow(array) for name, array in columns.items()}, rows)
+    return to_arrow(Evaluator([expression]).evaluate(block_of(frame), 0).expand(rows))
 
 
 def _literal(data_type: pa.DataType, array: Any) -> Literal | None:

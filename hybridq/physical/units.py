@@ -16,6 +16,7 @@ from hybridq.config import Config
 from hybridq.physical.chunks import Chunk, MemoryUnits, ParquetUnits, Units
 from hybridq.physical.pipeline import AlignedBuild, Stage, StageSource, TableSource
 from hybridq.physical.pruning import excluded_units
+from hybridq.plan.key_conditions import with_outcomes
 from hybridq.plan.statistics import integer_bounds
 from hybridq.types import is_decimal, is_fixed_width, is_integer
 
@@ -26,10 +27,12 @@ TEXT_WIDTH = 8
 def surviving_units(source: TableSource, catalog: Catalog) -> list[Unit]:
     """Return the table's units that statistics do not exclude, in table order."""
     table = catalog.table(source.table)
-    if source.predicate is None:
+    if source.predicate is None or not table.units:
         return list(table.units)
     names = {column.name: column.source for column in source.columns}
-    dropped = excluded_units(source.predicate, lambda name: table.bounds(names[name]), len(table.units))
+    keys = {name: table.bounds(column) for name, column in names.items() if column in table.keys}
+    predicate, known = with_outcomes(source.predicate, keys)
+    dropped = excluded_units(predicate, lambda name: known.get(name) or table.bounds(names[name]), len(table.units))
     return [unit for unit, drop in zip(table.units, dropped.tolist(), strict=True) if not drop]
 
 

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridq.physical.pruning import excluded, excluded_units
-from hybridq.plan.expressions import Call, Case, Cast, Column, Expression, In, Literal
+from hybridq.plan.expressions import Call, Case, Cast, Column, Expression, In, Literal, walk
+from hybridq.plan.key_conditions import with_outcomes
 from hybridq.plan.statistics import ColumnStatistics, UnitBounds
 
 BOOLEAN, INTEGER, FLOAT, TEXT = pa.bool_(), pa.int64(), pa.float64(), pa.string()
@@ -252,6 +253,19 @@ def test_a_unit_with_a_matching_row_is_never_ruled_out(
 ) -> None:
     if excluded(predicate, lambda name: statistics_of(rows, name, known_nulls)):
         assert not any(matches(predicate, row) is True for row in rows)
+
+
+@settings(max_examples=200, deadline=None)
+@given(predicate=PREDICATES, units=st.lists(ROWS, min_size=1, max_size=4))
+def test_conditions_on_columns_of_one_value_a_unit_are_exact(predicate: Expression, units: list[list[Row]]) -> None:
+    units = [[{**row, "n": rows[0]["n"], "s": rows[0]["s"]} for row in rows] for rows in units]
+    known = {name: UnitBounds.of([statistics_of(rows, name, True) for rows in units]) for name in COLUMNS}
+    changed, outcomes = with_outcomes(predicate, {name: known[name] for name in ("n", "s")})
+    dropped = excluded_units(changed, lambda name: (outcomes | known)[name], len(units))
+    found = [any(matches(predicate, row) is True for row in rows) for rows in units]
+    assert not any(drop and one for drop, one in zip(dropped, found, strict=True))
+    if not {part.name for part in walk(predicate) if isinstance(part, Column)} & {"x", "b"}:
+        assert dropped.tolist() == [not one for one in found]
 
 
 def test_bounds_of_units_keep_python_values() -> None:
