@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -26,6 +27,10 @@ RELIEF_MILLISECONDS = 500
 
 MAX_BUILD_SIDES = 64
 """Build sides that a worker process keeps at most; the least recently used one goes first."""
+
+SWITCH_SECONDS = 0.0005
+"""After how long a thread that runs Python lets another one. A GPU's threads give the interpreter up for each call of
+libcudf, of which most take less than the 5 ms that they would wait to get it back."""
 
 
 def dask_setup(worker: Any) -> None:
@@ -131,6 +136,7 @@ def _gpu_engine(memory: str | None) -> Engine:
         ) from error
     account = start_device(int(memory)) if memory else start_device()
     _count_kept(account)
+    sys.setswitchinterval(SWITCH_SECONDS)
     return GpuEngine(account)
 
 
