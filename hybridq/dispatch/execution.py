@@ -17,6 +17,7 @@ from hybridq.dispatch.merging import merge_tables
 from hybridq.dispatch.pieces import PROBING, PieceReader
 from hybridq.dispatch.read_ahead import ReadAhead
 from hybridq.dispatch.reading import read_unchanged
+from hybridq.dispatch.shared_columns import KeptColumns, kept_columns
 from hybridq.dispatch.worker import BUILD_SIDES
 from hybridq.engines.account import DeviceAccount
 from hybridq.engines.protocol import BuildSide, Engine, FileConstant, Frame, ReadColumn, ReadRequest
@@ -76,11 +77,14 @@ class Clock:
         The section that was entered last.
     read_again : int
         Times that files were read once more after an error.
+    saved : int
+        Bytes in files that were not read again, for the chunk had their columns decoded.
     """
 
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(SECTIONS, 0.0))
     current: str = ""
     read_again: int = 0
+    saved: int = 0
 
     @contextmanager
     def section(self, name: str) -> Iterator[None]:
@@ -139,6 +143,7 @@ def run_stage(
     partitions = _partitions(stage, chunk, pieces, clock) if isinstance(chunk.source, PieceUnits | RangeUnits) else {}
     builds: dict[int, Side] = {}
     aligned = dict(chunk.aligned)
+    kept = kept_columns(engine, stage, hot)
     for build in _in_order(stage.builds):
         with clock.section("build"):
             if isinstance(build, BroadcastBuild):
@@ -147,7 +152,7 @@ def run_stage(
             if isinstance(build, PartitionedBuild):
                 builds[build.id] = _partitioned(engine, build, partitions.pop(build.id), chunk, pieces, clock)
                 continue
-        frames = list(_flow(engine, build.pipeline, aligned[build.id], inputs, builds, clock, hot or {}))
+        frames = list(_flow(engine, build.pipeline, aligned[build.id], inputs, builds, clock, kept))
         with clock.section("build"):
             frame = frames[0] if len(frames) == 1 else engine.concatenate(frames)
             builds[build.id] = engine.build(frame, build.keys, build.method)
@@ -155,10 +160,11 @@ def run_stage(
     inputs = {**inputs, **partitions}  # the probing side is all that is left of them
     source = None if ahead is None else ahead.take()
     if source is None:
-        frames_out = _flow(engine, stage.pipeline, chunk.source, inputs, builds, clock, hot or {})
+        frames_out = _flow(engine, stage.pipeline, chunk.source, inputs, builds, clock, kept)
     else:
         frames_out = _steps(engine, stage.pipeline.steps, source, builds, clock)
         del source  # the steps hold it as long as they need it
+    clock.saved += kept.end()
     sink = stage.pipeline.sink
     if stay and isinstance(sink, CollectSink):
         frames = list(frames_out)
@@ -223,7 +229,7 @@ def read_source(
     if not isinstance(stage.pipeline.source, TableSource):
         raise TypeError("only a table is read ahead")
     with clock.section("read"):
-        return _read(engine, stage.pipeline.source, chunk.source, hot or {}, clock)
+        return _read(engine, stage.pipeline.source, chunk.source, KeptColumns(hot or {}), clock)
 
 
 def _in_order(builds: tuple[Build, ...]) -> list[Build]:
@@ -320,7 +326,7 @@ def _flow(
     inputs: Mapping[int, Rows],
     builds: Mapping[int, Side],
     clock: Clock,
-    hot: Mapping[str, frozenset[str]],
+    kept: KeptColumns,
 ) -> Iterator[Frame]:
     """Read the source and run all steps; more than one frame comes out where a join would make too many rows at once.
 
@@ -338,7 +344,7 @@ def _flow(
             frame = as_frame(engine, rows, pipeline.source.names or rows.column_names)
         else:
             partners = _partners(pipeline.source, pipeline.steps, builds) if engine.name == "cpu" else ()
-            frame = _read(engine, pipeline.source, units, hot, clock, partners)
+            frame = _read(engine, pipeline.source, units, kept, clock, partners)
     return _steps(engine, pipeline.steps, frame, builds, clock)
 
 
@@ -442,7 +448,7 @@ def _read(
     engine: Engine,
     source: TableSource,
     units: Units | None,
-    hot: Mapping[str, frozenset[str]],
+    kept: KeptColumns,
     clock: Clock,
     partners: tuple[tuple[str, BuildSide], ...] = (),
 ) -> Frame:
@@ -455,10 +461,17 @@ def _read(
             if column.source in values
         )
         stored = tuple(column for column in columns if column.source not in values)
-        kept = hot.get(source.table, frozenset())
-        keep = tuple(column.source for column in stored if column.source in kept)
+        staying, cache = kept.of(source.table)
         request = ReadRequest(
-            units.files, stored, source.predicate, source.output, units.bounds, keep, partners, constants
+            units.files,
+            stored,
+            source.predicate,
+            source.output,
+            units.bounds,
+            keep=tuple(column.source for column in stored if column.source in staying),
+            cache=cache,
+            partners=partners,
+            constants=constants,
         )
         frame, again = read_unchanged(lambda: engine.read(request), units.stamps)
         clock.read_again += again

@@ -25,6 +25,7 @@ from hybridq.dispatch.memory import FOOTPRINT_FACTOR
 from hybridq.dispatch.pieces import PROBING, PieceList, entry_name
 from hybridq.dispatch.progress import KindProgress
 from hybridq.dispatch.recording import add_span, record_chunk
+from hybridq.dispatch.shared_columns import shares_its_source
 from hybridq.dispatch.tasks import SOURCE, ChunkTask
 from hybridq.errors import ExecutionError
 from hybridq.physical.binding import bind
@@ -176,6 +177,7 @@ class StageRun:
         gpus = "gpu" in self.policy.active and (self.policy.active == ("gpu",) or self.policy.measured)
         plain = not (stage.more or stage.subqueries or stage.split_inputs or stage.early_stop)
         source = isinstance(stage.pipeline.source, TableSource) and stage.values is None
+        source = source and not shares_its_source(stage)  # a chunk reads that once, with its build side
         return self.status == "waiting" and gpus and plain and source
 
     def take_ahead(self, catalog: Catalog, config: Config, fitting: Callable[[int], int]) -> Waiting | None:

@@ -297,7 +297,7 @@ def compute_chunk(
         clock.read_again += ahead.read_again
         clock.seconds["read"] += ahead.seconds
         total += ahead.seconds
-    event["bytes_read"] = max(chunk.bytes - saved, 0)
+    event["bytes_read"] = max(chunk.bytes - saved - clock.saved, 0)
     event["read_again"] = clock.read_again
     event["seconds"] = {**clock.seconds, "total": total}
     event["seconds"]["wait"] = start - asked

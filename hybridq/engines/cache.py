@@ -6,6 +6,7 @@ groups that it needs from whatever segments have them, and reads the others. The
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -124,30 +125,37 @@ class ColumnCache(Generic[Data]):
         """
         seen = [(stamp(path), groups) for path, groups in files]
         units = [(file, group) for file, groups in seen for group in groups]
-        kept = [column for column in columns if column in keep]
-        others = [column for column in columns if column not in keep]
-        found = self._find(seen, kept)
-        cached = [all(places) for places in zip(*found.values(), strict=True)] if kept else [False] * len(units)
-        missing = [unit for unit, there in zip(units, cached, strict=True) if not there]
-        if len(missing) == len(units):
-            loaded = load(files, columns)
-            self._keep(units, {column: loaded[column] for column in kept})
-            return loaded
-        result: dict[str, Data] = dict(load(files, others)) if others else {}
-        if missing:
-            fresh = load([(file.path, groups) for file, groups in _by_file(missing)], kept)
-            for segment in self._keep(missing, fresh):
+        found = self._find(seen, [column for column in columns if column in keep])
+        whole = [column for column, places in found.items() if all(places)]
+        parts = [column for column in found if column not in whole]
+        cached = [all(places) for places in zip(*(found[column] for column in parts), strict=True)]
+        missing = [unit for unit, there in zip(units, cached, strict=bool(parts)) if not there]
+        at_once = parts if len(missing) == len(units) else []
+        fresh = [column for column in columns if column not in found or column in at_once]
+        result: dict[str, Data] = dict(load(files, fresh)) if fresh else {}
+        if at_once:
+            self._keep(units, {column: result[column] for column in at_once})
+        elif missing:
+            loaded = load([(file.path, groups) for file, groups in _by_file(missing)], parts)
+            for segment in self._keep(missing, loaded):
                 starts = iter(segment.starts)
                 places = found[segment.column]
                 found[segment.column] = [
                     place if there else (segment, next(starts)) for place, there in zip(places, cached, strict=True)
                 ]
         rows = [rows for file, groups in seen for rows in _picked(footer_at(file).rows, groups)]
-        for column in kept:
-            result[column] = self._assembled(found[column], rows)
+        for column, places in found.items():
+            if column in at_once:
+                continue
+            result[column] = self._assembled(places, rows)
             sizes = [size for file, groups in seen for size in _picked(footer_at(file).column_bytes(column), groups)]
-            self._thread.saved = getattr(self._thread, "saved", 0) + sum(compress(sizes, cached))
+            saved = sum(sizes if column in whole else compress(sizes, cached))
+            self._thread.saved = getattr(self._thread, "saved", 0) + saved
         return result
+
+    def private(self) -> ColumnCache[Data]:
+        """Return an empty cache of the same device, without a limit, for one chunk alone."""
+        return ColumnCache(self._operations, sys.maxsize)
 
     def _find(
         self, seen: Sequence[tuple[FileStamp, Sequence[int]]], columns: Sequence[str]

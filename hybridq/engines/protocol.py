@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 
 from hybridq.config import JoinMethod
+from hybridq.engines.cache import ColumnCache
 from hybridq.plan.expressions import AggregateCall, Expression, NamedExpression, SortKey
 from hybridq.types import Schema
 
@@ -114,6 +115,8 @@ class ReadRequest:
         left out already, after the predicate.
     constants : tuple of FileConstant
         Columns besides those that are read.
+    cache : ColumnCache or None
+        Where the columns of ``keep`` stay; ``None``: in the engine's own, from query to query.
     """
 
     files: tuple[tuple[str, tuple[int, ...]], ...]
@@ -124,6 +127,7 @@ class ReadRequest:
     keep: tuple[str, ...] = ()
     partners: tuple[tuple[str, BuildSide], ...] = ()
     constants: tuple[FileConstant, ...] = ()
+    cache: ColumnCache[Any] | None = None
 
     @property
     def types(self) -> dict[str, pa.DataType]:

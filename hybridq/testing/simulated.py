@@ -194,7 +194,7 @@ class SimulatedGpuEngine:
             table = self._run("reading the chunk", lambda: self._inner.to_arrow(self._inner.read(part), schema))
             return {name: self._columns.hold(table.select([name])) for name in columns}
 
-        data = self.cache.read(request.files, list(by_source), request.keep, load)
+        data = (request.cache or self.cache).read(request.files, list(by_source), request.keep, load)
         arrays = {column.name: data[column.source].held.table.column(0) for column in request.columns}
         if request.constants:
             rows = rows_by_file(request.files)

@@ -110,11 +110,33 @@ def test_columns_that_are_not_kept_are_read_every_time(paths):
     read(cache, reader, files, columns=("x", "z"), keep=("x",))
     assert reader.calls == [([("a", [0, 1])], ["z"])]
     assert cache.nbytes == 20 * WIDTH
-    # A column that comes later is read together with what else is missing.
+    # A column that comes later is read alone.
     read(cache, reader, files, columns=("x", "y"))
-    assert reader.calls == [([("a", [0, 1])], ["x", "y"])]
+    assert reader.calls == [([("a", [0, 1])], ["y"])]
     read(cache, reader, files, columns=("x", "y"))
     assert reader.calls == []
+
+
+def test_a_column_that_is_there_whole_is_not_read_with_one_that_is_there_in_part(paths):
+    cache, reader = ColumnCache(Arrays(), 10_000), Reader()
+    read(cache, reader, [(paths[0], [0, 1, 2])], columns=("x",))
+    read(cache, reader, [(paths[0], [2])], columns=("y",))
+    saved = read(cache, reader, [(paths[0], [0, 1, 2])])
+    assert reader.calls == [([("a", [0, 1])], ["y"])]
+    groups = [pq.read_metadata(paths[0]).row_group(group) for group in (0, 1, 2)]
+    assert (
+        saved
+        == sum(each.column(0).total_uncompressed_size for each in groups) + groups[2].column(1).total_uncompressed_size
+    )
+
+
+def test_a_private_cache_keeps_for_itself(paths):
+    shared, reader = ColumnCache(Arrays()), Reader()
+    private = shared.private()
+    read(private, reader, [(paths[0], [0, 1])], columns=("x",))
+    read(private, reader, [(paths[0], [1])], columns=("x", "z"), keep=("x", "z"))
+    assert reader.calls == [([("a", [1])], ["z"])]
+    assert (shared.nbytes, private.nbytes) == (0, 30 * WIDTH)
 
 
 def test_the_least_recently_used_goes_first(paths):

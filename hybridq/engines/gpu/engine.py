@@ -62,7 +62,7 @@ class GpuEngine:
         return self._host.evaluations
 
     def read(self, request: ReadRequest) -> Frame:
-        return read_frame(request, self._host, self.cache)
+        return read_frame(request, self._host, request.cache or self.cache)
 
     def settle(self) -> None:
         device.synchronize()
