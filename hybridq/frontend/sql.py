@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from hybridq.errors import HybridqError, Unsupported
+from hybridq.errors import HybridqError, SqlError, Unsupported
 from hybridq.frontend import row_subqueries, row_text
 from hybridq.frontend.double_values import compute_as_floating, own_decimals
 from hybridq.frontend.sql_aggregates import check_aggregates
 from hybridq.frontend.sql_casts import with_casts_told_apart, with_microseconds, without_marks
 from hybridq.frontend.sql_chains import with_short_chains
+from hybridq.frontend.sql_columns import Columns
 from hybridq.frontend.sql_constants import with_constants
-from hybridq.frontend.sql_errors import refuse_other_statements, refuse_time_zones, translated
+from hybridq.frontend.sql_correlated import correlated_by_equality
+from hybridq.frontend.sql_errors import is_of_correlation, refuse_other_statements, refuse_time_zones, translated
 from hybridq.frontend.sql_guards import (
     compares_outer_null_with_null,
     drops_single_rows,
@@ -183,16 +185,46 @@ class _Exported:
 
 def _substrait(text: str, tables: Mapping[str, Schema], push_filters: bool = True) -> _Exported:
     """Plan the text and return it as Substrait; with ``push_filters`` conditions may have moved below joins."""
-    import datafusion
-    from datafusion.substrait import Producer
+    try:
+        return _exported(text, tables, push_filters)
+    except (SqlError, Unsupported) as error:
+        if not is_of_correlation(error):
+            raise
+        context, options, known = _context(tables), _options(), _column_names(tables)
+        columns_of = _columns_of(context, options, known)
+        joined = with_joins_spelled_out(with_single_rows_compared(with_synonyms(text)), columns_of, known)
+        for conditions in (False, True):
+            other, _ = correlated_by_equality(joined, columns_of, known, conditions)
+            if other != joined:
+                with contextlib.suppress(HybridqError):
+                    return _exported(other, tables, push_filters)
+        raise correlated_by_equality(text, columns_of, known)[1] or error from None
 
-    words = refuse_other_statements(text)
-    refuse_time_zones(text)
+
+def _options() -> datafusion.SQLOptions:
+    import datafusion
+
+    return datafusion.SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
+
+
+def _context(tables: Mapping[str, Schema]) -> datafusion.SessionContext:
+    import datafusion
+
     context = datafusion.SessionContext(datafusion.SessionConfig(_SETTINGS).with_information_schema(False))
     for name, schema in tables.items():
         context.register_record_batches(_quoted(name), [[_planned_table(schema)]])
     # It computes constants in its own way: integers wrap, quotients are cut off. ``constant_folding`` does it instead.
     context.remove_optimizer_rule("simplify_expressions")
+    return context
+
+
+def _exported(text: str, tables: Mapping[str, Schema], push_filters: bool) -> _Exported:
+    import datafusion
+    from datafusion.substrait import Producer
+
+    words = refuse_other_statements(text)
+    refuse_time_zones(text)
+    context, options = _context(tables), _options()
     if "sign" in words:
         # DataFusion has it as signum alone. It only plans the call.
         number = pa.float64()
@@ -204,9 +236,9 @@ def _substrait(text: str, tables: Mapping[str, Schema], push_filters: bool = Tru
         # an inner join below them a semi join, which has fewer.
         context.remove_optimizer_rule("eliminate_join")
     written = with_single_rows_compared(with_synonyms(with_windows_spelled_out(text)))
-    options = datafusion.SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
+    known = _column_names(tables)
     try:
-        short = with_short_chains(_with_joins(context, written, options, tables))
+        short = with_short_chains(with_joins_spelled_out(written, _columns_of(context, options, known), known))
         unnested = without_unnest(short)
         unnests = _registered(context, unnested, options)
         text = with_doubles(with_microseconds(short if unnested is None else unnested.text))
@@ -293,11 +325,14 @@ def _with_names_apart(
     )
 
 
-def _with_joins(
-    context: datafusion.SessionContext, text: str, options: datafusion.SQLOptions, tables: Mapping[str, Schema]
-) -> str:
-    """Return the text with ON in the place of USING, where DataFusion would not do."""
-    known = {name: [field.name for field in schema] for name, schema in tables.items()}
+def _column_names(tables: Mapping[str, Schema]) -> dict[str, list[str]]:
+    return {name: [field.name for field in schema] for name, schema in tables.items()}
+
+
+def _columns_of(
+    context: datafusion.SessionContext, options: datafusion.SQLOptions, known: Mapping[str, Sequence[str]]
+) -> Columns:
+    """Return what tells the columns of a query."""
 
     def columns_of(query: str) -> list[str] | None:
         query = with_joins_spelled_out(query, columns_of, known)
@@ -307,7 +342,7 @@ def _with_joins(
             return None
         return list(frame.schema().names)
 
-    return with_joins_spelled_out(text, columns_of, known)
+    return columns_of
 
 
 def _with_tags(

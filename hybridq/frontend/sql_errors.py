@@ -122,6 +122,17 @@ def translated(error: BaseException, text: str, tables: Mapping[str, Schema]) ->
     return SqlError(_last_cause(message))
 
 
+_CORRELATION = re.compile(
+    r"subquery that refers to the query around it|LATERAL subquery|Correlated scalar subquery"
+    r"|single expression required"
+)
+
+
+def is_of_correlation(error: HybridqError) -> bool:
+    """Tell whether an error is that DataFusion cannot take a correlated subquery apart; it does not say which one."""
+    return _CORRELATION.search(str(error)) is not None
+
+
 def _with_hint(found: HybridqError, text: str) -> HybridqError:
     """Return an error that says what is known of a clause instead of what the parser or planner says."""
     if isinstance(found, SqlError) and found.line is not None and found.column is not None:
@@ -218,9 +229,20 @@ def _unquoted(name: str) -> str:
     return name[1:-1].replace('""', '"') if name.startswith('"') else name
 
 
+_CORRELATED = "a subquery that refers to the query around it in this way is not supported"
+
+
+def _bare(text: str) -> str:
+    """Return a text without blanks and double quotes, in small letters."""
+    return re.sub(r'[\s"]', "", text).lower()
+
+
 def _unknown_column(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:
     name = match["name"].replace('"', "")
     bare = name.rpartition(".")[2]
+    if "." in name and name.lower() not in _bare(text) and "(select" in _bare(text):
+        # DataFusion has made that name itself, of a column of the query around a subquery.
+        return Unsupported(f"{_CORRELATED}{_where(bare, text)}: write a join")
     # Offer plain column names; "orders"."o x" is how DataFusion writes names that need quotes.
     valid = [found[1] for found in _QUALIFIED.finditer((match["valid"] or "").strip().removesuffix("."))]
     columns = list(dict.fromkeys(_unquoted(part) for part in valid if part != '""'))
@@ -304,7 +326,7 @@ def _plan_type(match: re.Match[str], text: str, tables: Mapping[str, Schema]) ->
 
 
 def _outer_reference(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:
-    return Unsupported("a subquery that refers to the query around it in this way is not supported: write a join")
+    return Unsupported(f"{_CORRELATED}: write a join")
 
 
 def _conversion(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:

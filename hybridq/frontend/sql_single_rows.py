@@ -11,10 +11,9 @@ from __future__ import annotations
 import re
 
 from hybridq.errors import Unsupported
-from hybridq.frontend.sql_clauses import Place, Select, places
-from hybridq.frontend.sql_reader import TextReader
-from hybridq.frontend.sql_text import Token, changed, tokens
-from hybridq.plan.aggregates import AGGREGATES, BY_SUBSTRAIT_NAME
+from hybridq.frontend.sql_clauses import Select, places
+from hybridq.frontend.sql_parts import SubqueryReader
+from hybridq.frontend.sql_text import changed, tokens
 
 _MAY_HAVE = re.compile(
     r"\b(?:exists|in|any|some|all)\s*\(\s*select\b|\(\s*select\b.*\bhaving\b", re.IGNORECASE | re.DOTALL
@@ -24,7 +23,6 @@ _NO_VALUE = frozenset({"", "from", "join", "lateral", "as", "union", "intersect"
 """What is before a subquery that is a table, or a part of UNION."""
 _READ = frozenset({"select", "from", "where", "having"})
 _OPERATORS = frozenset("=<>!")
-_SETS = frozenset({"union", "intersect", "except"})
 
 
 def with_single_rows_compared(text: str) -> str:
@@ -47,11 +45,10 @@ def refused_single_row(text: str) -> Unsupported:
     return _Rewriting(text).refused()
 
 
-class _Rewriting(TextReader):
+class _Rewriting(SubqueryReader):
     def __init__(self, text: str) -> None:
         found = tokens(text)
-        super().__init__(text, found)
-        self._places: list[Place] = places(found)
+        super().__init__(text, found, places(found))
 
     def edits(self) -> list[tuple[int, int, str]]:
         """Return what to write anew."""
@@ -91,31 +88,6 @@ class _Rewriting(TextReader):
             if self._places[each].clause != "from" or before not in ("(", ","):
                 found.append(each)
         return found
-
-    def _select(self, opening: int) -> Select | None:
-        """Return the SELECT of a subquery; ``None``: it has several."""
-        closing = self._closing(opening)
-        own = self._places[opening + 1].select
-        inside = range(opening + 1, closing)
-        several = any(self._value(each) in _SETS and self._places[each].select is own for each in inside)
-        return None if several else own
-
-    def _aggregates(self, select: Select) -> bool:
-        """Tell whether a SELECT aggregates all rows."""
-        if "group" in select.clauses:
-            return False
-        begin, end = select.clauses["select"]
-        return "having" in select.clauses or any(self._is_aggregate(each, select) for each in range(begin, end))
-
-    def _is_aggregate(self, position: int, select: Select) -> bool:
-        token: Token = self._found[position]
-        called = token.kind == "word" and self._value(position + 1) == "(" and self._places[position].select is select
-        if not called or (token.value not in AGGREGATES and token.value not in BY_SUBSTRAIT_NAME):
-            return False
-        after = self._closing(position + 1) + 1
-        while self._value(after) in ("filter", "within"):  # FILTER (...), WITHIN GROUP (...)
-            after = self._closing(after + 1 + (self._value(after) == "within")) + 1
-        return self._value(after) != "over"
 
     def _has_one_row(self, opening: int) -> bool:
         select = self._select(opening)

@@ -155,7 +155,7 @@ def test_an_ambiguous_column_names_both_tables(tables):
         ('select s collate "C" from types', "COLLATE is not supported"),
         (
             "select 1 from region, lateral (select 1 from nation where n_regionkey = r_regionkey limit 1) x",
-            "LATERAL",
+            "line 1, column 23: this LATERAL subquery is not supported",
         ),
         ("select i8 from types where (i8, i16) < (1, 2)", "a row of values"),
         ("select i8 from types where ((-i8), i16) < (1, 2)", "a row of values"),

@@ -68,7 +68,10 @@ SECTIONS: dict[str, tuple[tuple[str, str], ...]] = {
         ("an equality and more", "select t.a, c from t left join u on t.a = u.a and t.b < u.c"),
         ("IS NOT DISTINCT FROM as the condition", "select t.a, c from t join u on t.a is not distinct from u.a"),
         ("LATERAL", "select t.a, x.c from t cross join lateral (select c from u where u.a = t.a) x"),
-        ("LATERAL with LIMIT", "select t.a, x.c from t, lateral (select c from u where u.a = t.a limit 1) x"),
+        (
+            "LATERAL with LIMIT",
+            "select t.a, x.c from t, lateral (select c from u where u.a = t.a order by c limit 1) x",
+        ),
     ),
     "Subqueries": (
         ("EXISTS, NOT EXISTS", "select a from t where exists (select 1 from u where u.a = t.a and u.c <> t.b)"),
@@ -81,6 +84,15 @@ SECTIONS: dict[str, tuple[tuple[str, str], ...]] = {
         ("scalar", "select a from t where a > (select avg(c) from u)"),
         ("scalar, correlated", "select a, (select max(c) from u where u.a = t.a) as x from t"),
         ("correlated by other comparisons", "select a, (select max(c) from u where u.a < t.a) as x from t"),
+        ("EXISTS as a value", "select a, exists (select 1 from u where u.a < t.a) as x from t"),
+        (
+            "scalar, the first row of an order",
+            "select a, (select c from u where u.a = t.a order by c desc limit 1) as x from t",
+        ),
+        (
+            "correlated by what NULL may satisfy",
+            "select a, (select max(c) from u where u.a < t.a or t.a is null) as x from t",
+        ),
         ("comparison with ANY or ALL", "select a from t where a > all (select c from u)"),
         ("rows of several values in IN", "select a from t where (a, b) not in (select a, c from u)"),
     ),

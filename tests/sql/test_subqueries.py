@@ -61,6 +61,34 @@ QUERIES = [
     "select a from l where s1 in (select s2 from r group by s2) or exists (select e from s intersect select 3)",
     "select k, count(*) as n from l where a + 1 in (select c + 1 from r where d = b)"
     " or not exists (select 1 from nothing) group by k",
+    # correlated by other comparisons than equality
+    "select a, b, (select count(*) from r where c < a) as n from l",
+    "select a, b, (select max(m) from r where c <> a and d = b) as n from l",
+    "select a, b, (select count(c + a) from r where c < a + 1 and d > b) as n from l",
+    "select a, b from l where b > (select avg(d) from r where c <= a and m > 2)",
+    "select a from l where k = (select min(c) from r where m between a and b)",
+    "select x.a, (select sum(m) from r where c > x.a and s2 = x.s1) as n from l as x where x.a < 4 or x.b is null",
+    "select x.a, (select count(*) from l as y where y.a < x.a and y.b >= x.b) as n from l as x where x.k > 2",
+    "select a, (select string_agg(s2, ',' order by m) from r where c < a) as t from l",
+    "select l.a, e, (select count(*) from r where c > a) as n from l left join s on a = e and k < 3",
+    "with w as (select a, b from l where b is not null) select a, (select count(*) from r where d < w.b) as n from w",
+    # EXISTS as a value
+    "select a, exists (select 1 from r where c < a) as x from l",
+    "select a, not exists (select 1 from r where c = a and d > b) as x from l",
+    "select a, case when exists (select 1 from r where c > a order by m) then b else k end as x from l",
+    "select a from l where exists (select 1 from r where c < a) or b = (select max(d) from r where c > a)",
+    # the first row, and the first rows of each
+    "select a, (select m from r where c = a order by m desc limit 1) as x from l",
+    "select a, (select d as o from r where c < a order by o desc nulls last, m limit 1) as x from l",
+    "select a, (select s2 from r where d = b order by m limit 1) as x from l",
+    "select a, (select d from r where c > a order by 1 limit 1) as x from l",
+    "select a, x.d, x.m from l, lateral (select d, m from r where c = a order by m limit 2) as x",
+    "select a, d, m from l left join lateral (select d, m from r where c = a order by d desc nulls last, m limit 1)"
+    " as x on true",
+    "select a, x.m from l cross join lateral (select m from r where c < a order by m desc limit 2 offset 1) as x",
+    "select a, x.* from l, lateral (select * from r where d = b and c is not null order by m limit 1) as x",
+    "select a, x.c, x.n from l, lateral (select c, count(*) n from r where d >= b group by c order by n, 1 limit 2) x",
+    "select a, x.n from l, lateral (select max(m) as n from r where c < a) as x",
     # aggregates of all rows, which have a row for no rows
     "select a, b from l where exists (select count(*) from r where c = a and m > 4)",
     "select a, b from l where not exists (select max(d) from r where c = a)",
@@ -169,6 +197,24 @@ def test_the_answer_is_duckdbs(sides, sql):
 def test_a_row_of_nothing_is_never_lost_silently(sides, sql, column):
     session, _ = sides
     with pytest.raises(Unsupported, match=f"line 1, column {column}: a subquery that depends on the query around it"):
+        session.sql(sql)
+
+
+@pytest.mark.parametrize(
+    ("sql", "place"),
+    [
+        ("select a, (select max(d) from r where c < a or d = 1) as x from l", 11),
+        ("select a, (select max(d) from r where coalesce(c, 1) < coalesce(a, 1)) as x from l", 11),
+        ("select a, (select d from r where c < a) as x from l", 11),
+        ("select k, sum((select count(*) from r where c < a)) as n from l group by k", 15),
+        ("select a from l where a in (select d from r where c < a order by m limit 1)", 28),
+        ("select a, x.y from l, lateral (select s1 || s2 as y from r where c = a order by m limit 1) x", 23),
+        ("select a, (select max(n) from (select count(*) as n from r where c = a) x) as x from l", 66),
+    ],
+)
+def test_what_cannot_be_taken_apart_has_a_place(sides, sql, place):
+    session, _ = sides
+    with pytest.raises(Unsupported, match=f"line 1, column {place}"):
         session.sql(sql)
 
 
