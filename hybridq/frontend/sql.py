@@ -35,7 +35,7 @@ from hybridq.frontend.sql_single_rows import refused_single_row, with_single_row
 from hybridq.frontend.sql_synonyms import with_synonyms
 from hybridq.frontend.sql_tags import TAG, tagged_notes, with_tagged_subqueries
 from hybridq.frontend.sql_text import has_multisets
-from hybridq.frontend.sql_twins import SAME_NAME, planned_apart
+from hybridq.frontend.sql_twins import SAME_NAME, planned_apart, without_number
 from hybridq.frontend.sql_unnest import UnnestText, without_unnest
 from hybridq.frontend.sql_using import with_joins_spelled_out
 from hybridq.frontend.substrait import plan_substrait
@@ -281,6 +281,7 @@ def _exported(text: str, tables: Mapping[str, Schema], push_filters: bool) -> _E
             logical, notes = _with_tags(context, text, options, logical, notes)
         message = Producer.to_substrait_plan(logical, context).encode()
         check_aggregates(logical, message)
+        answer = tuple(without_number(name, names) for name in answer)
         answer = tuple(name if name in names else with_constants(with_numbers(name)) for name in answer)
         return _Exported(message, answer, notes, windows, unnests)
     except HybridqError:

@@ -61,7 +61,7 @@ class ColumnReader(FromReader):
     def _has_column(self, chains: Sequence[Chain], name: str) -> bool:
         """Tell whether something in FROM has a column, as far as one can tell."""
         try:
-            return any(name in self._columns(join.item) for chain in chains for join in chain.joins)
+            return any(name in self._columns(item) for chain in chains for item in chain.items())
         except NotRead:
             return True
 

@@ -156,7 +156,7 @@ class _Rewriting(ColumnReader, SubqueryReader):
         chains = self.chains(select)
         if chains is None:
             raise NotRead
-        return [join.item for chain in chains for join in chain.joins]
+        return [item for chain in chains for item in chain.items()]
 
     def _reference(self, position: int, own: Sequence[Item], around: Sequence[Item]) -> _Reference | None:
         """Return the column of the outer query that is named at a position, if one is."""

@@ -20,6 +20,7 @@ from hybridq.frontend.sql_chains import with_short_chains
 from hybridq.frontend.sql_constants import with_constants
 from hybridq.frontend.sql_hints import clause_hint, function_hint
 from hybridq.frontend.sql_text import LONGEST_CHAIN, Token, longest_chain, offset_of, place, tokens
+from hybridq.frontend.sql_twins import without_number
 from hybridq.frontend.substrait_reads import nearest
 from hybridq.types import Schema
 
@@ -245,7 +246,8 @@ def _unknown_column(match: re.Match[str], text: str, tables: Mapping[str, Schema
         return Unsupported(f"{_CORRELATED}{_where(bare, text)}: write a join")
     # Offer plain column names; "orders"."o x" is how DataFusion writes names that need quotes.
     valid = [found[1] for found in _QUALIFIED.finditer((match["valid"] or "").strip().removesuffix("."))]
-    columns = list(dict.fromkeys(_unquoted(part) for part in valid if part != '""'))
+    columns = [_unquoted(part) for part in valid if part != '""']
+    columns = list(dict.fromkeys(without_number(column, set(columns) - {column}) for column in columns))
     ending = _quoted(nearest(bare, columns), columns)
     return UnknownColumn(f"there is no column {name}{_where(bare, text)}{ending}")
 
@@ -397,7 +399,8 @@ def _interval_product(match: re.Match[str], text: str, tables: Mapping[str, Sche
 
 def _using(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:
     return Unsupported(
-        "USING and NATURAL are supported between tables and subqueries with names, and not beside joins in parentheses:"
+        "USING and NATURAL are supported between tables and subqueries with names, and not beside joins in parentheses "
+        "with names:"
         " write ON a.x = b.x, and a.x, b.x or coalesce(a.x, b.x) for x"
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from hybridq.frontend.sql_clauses import Place, Select
@@ -19,7 +19,7 @@ NOT_ALIASES = JOIN_WORDS | frozenset(
 
 @dataclass(slots=True, eq=False)
 class Item:
-    """A table or subquery of FROM.
+    """A table, a subquery or joins in parentheses, in FROM.
 
     Attributes
     ----------
@@ -44,6 +44,8 @@ class Join:
     Attributes
     ----------
     item : Item
+    group : Chain or None
+        What the item joins, if it is joins in parentheses.
     kind : str
         ``inner``, ``left``, ``right``, ``full``, ``cross``; empty: it is the first one.
     natural : int or None
@@ -57,6 +59,7 @@ class Join:
     """
 
     item: Item
+    group: Chain | None = None
     kind: str = ""
     natural: int | None = None
     using: tuple[int, int] | None = None
@@ -75,6 +78,19 @@ class Chain:
 
     joins: list[Join] = field(default_factory=list)
 
+    @property
+    def by_name(self) -> bool:
+        """Whether columns of one name are joined and merged somewhere in it."""
+        return any(join.by_name or (join.group is not None and join.group.by_name) for join in self.joins)
+
+    def items(self) -> Iterator[Item]:
+        """Yield the tables and subqueries, also those in parentheses."""
+        for join in self.joins:
+            if join.group is None:
+                yield join.item
+            else:
+                yield from join.group.items()
+
 
 class FromReader(TextReader):
     """Reads FROM.
@@ -92,15 +108,15 @@ class FromReader(TextReader):
         self._places = at
 
     def chains(self, select: Select) -> list[Chain] | None:
-        """Return what a SELECT joins; ``None``: it is in a form that is not read here, joins in parentheses, say."""
-        if "from" not in select.clauses:
-            return []
-        position, end = select.clauses["from"]
+        """Return what a SELECT joins; ``None``: it is in a form that is not read here."""
+        return self._chains_of(*select.clauses["from"]) if "from" in select.clauses else []
+
+    def _chains_of(self, position: int, end: int) -> list[Chain] | None:
+        """Return what is joined from the word or sign before the first item on."""
         found: list[Chain] = []
         while position < end:
-            if self._value(position) in ("from", ","):
-                item = self._item(position + 1)
-                join = None if item is None else Join(item)
+            if not found or self._value(position) == ",":
+                join = self._joined(position + 1)
                 found.append(Chain())
             else:
                 join = self._join_at(position, end)
@@ -110,6 +126,17 @@ class FromReader(TextReader):
             ends = [join.item.end, *(part[1] for part in (join.condition,) if part)]
             position = max([*ends, *(part[1] + 1 for part in (join.using,) if part)])
         return found
+
+    def _joined(self, position: int) -> Join | None:
+        """Return an item at a position, with what it joins."""
+        if self._value(position) != "(" or self._value(position + 1) in ("select", "with", "values"):
+            item = self._item(position)
+            return None if item is None else Join(item)
+        closing = self._closing(position)
+        chains = self._chains_of(position, closing)
+        if chains is None or len(chains) != 1 or self._value(closing + 1) == "as" or self.is_name(closing + 1):
+            return None
+        return Join(Item(position, closing + 1, "", ""), chains[0])
 
     def is_name(self, position: int) -> bool:
         """Tell whether an alias may be at a position."""
@@ -125,10 +152,10 @@ class FromReader(TextReader):
         if self._value(position) in JOIN_WORDS - {"join", "natural"}:
             kind = self._value(position)
             position += 1 + (self._value(position + 1) == "outer")
-        item = self._item(position + 1) if self._value(position) == "join" else None
-        if item is None:
+        join = self._joined(position + 1) if self._value(position) == "join" else None
+        if join is None:
             return None
-        join = Join(item, kind, natural)
+        item, join.kind, join.natural = join.item, kind, natural
         if self._value(item.end) == "using" and self._value(item.end + 1) == "(":
             closing = self._closing(item.end + 1)
             join.using = item.end, closing

@@ -6,7 +6,7 @@ Only the answer's own columns may have one name. Where a subquery has two of the
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -129,6 +129,22 @@ def planned_apart(
         else:
             return None
     return None
+
+
+def without_number(name: str, known: Collection[str]) -> str:
+    """Return a column's name without the number by which DataFusion tells columns of a subquery that have one name.
+
+    Parameters
+    ----------
+    name : str
+    known : collection of str
+        The names there are.
+
+    >>> without_number("id:1", {"id"}), without_number("id:1", {"id", "id:1"})
+    ('id', 'id:1')
+    """
+    first, colon, number = name.rpartition(":")
+    return first if colon and number.isdigit() and first in known and name not in known else name
 
 
 def _tried(text: str, plan: Callable[[str], Planned]) -> tuple[Planned | None, str]:

@@ -80,7 +80,7 @@ class _Rewriting(ColumnReader):
 
     def _spelled_out(self, select: Select) -> list[tuple[int, int, str]]:
         chains = self.chains(select)
-        if not any(join.by_name for chain in chains or () for join in chain.joins):
+        if not any(chain.by_name for chain in chains or ()):
             return []
         edits: list[tuple[int, int, str]] = []
         merged = [self._merge(chain, edits) for chain in chains or ()]
@@ -107,24 +107,30 @@ class _Rewriting(ColumnReader):
         """Write ON in the place of USING in a chain, and return what becomes of its columns."""
         merged = _Merged()
         for join in chain.joins:
+            right = _Merged([join.item]) if join.group is None else self._merge(join.group, edits)
             if join.by_name:
-                self._by_name(join, merged, edits)
-            merged.items.append(join.item)
+                self._by_name(join, merged, right, edits)
+            if right.values.keys() & merged.values.keys():
+                raise NotRead  # each of several columns that a name means is made of several
+            merged.items += right.items
+            merged.values |= right.values
+            merged.owners |= right.owners
             if join.condition is not None:
                 values = self._unambiguous([merged])
                 found = self._references(self._places[join.item.begin].select, *join.condition, values)
                 edits += [(*self._at(each), values[self._found[each].value]) for each in found]
         return merged
 
-    def _by_name(self, join: Join, merged: _Merged, edits: list[tuple[int, int, str]]) -> None:
-        names = join.names if join.natural is None else self._common(merged, join.item)
+    def _by_name(self, join: Join, merged: _Merged, joined: _Merged, edits: list[tuple[int, int, str]]) -> None:
+        names = join.names if join.natural is None else self._common(merged, joined)
         conditions = []
         for name in names:
-            left, right = self._left(merged, name), column_of(join.item, name)
+            left, right = self._side(merged, name), self._side(joined, name)
             conditions.append(f"{left} = {right}")
             both = f"coalesce({left}, {right})"
             merged.values[name] = {"right": right, "full": both}.get(join.kind, left)
-            merged.owners[name].append(join.item)
+            merged.owners[name] += joined.owners.pop(name)
+            del joined.values[name]
         written = f"on ({' and '.join(conditions) or 'true'})"
         if join.using is not None:
             edits.append((self._offset(join.using[0]), self._offset(join.using[1]) + 1, written))
@@ -133,8 +139,8 @@ class _Rewriting(ColumnReader):
             last = self._at(join.item.end - 1)[1]
             edits.append((last, last, f" {written}"))
 
-    def _left(self, merged: _Merged, name: str) -> str:
-        """Return what a name stands for on the left side of a join that merges it."""
+    def _side(self, merged: _Merged, name: str) -> str:
+        """Return what a name stands for on one side of a join that merges it."""
         if name not in merged.values:
             owners = merged.items
             if len(owners) > 1:
@@ -145,9 +151,9 @@ class _Rewriting(ColumnReader):
             merged.owners[name] = list(owners)
         return merged.values[name]
 
-    def _common(self, merged: _Merged, item: Item) -> list[str]:
+    def _common(self, merged: _Merged, joined: _Merged) -> list[str]:
         """Return the columns that NATURAL JOIN merges."""
-        right = set(self._columns(item))
+        right = {name for item in joined.items for name in self._columns(item)}
         return list(dict.fromkeys(name for each in merged.items for name in self._columns(each) if name in right))
 
     def _unambiguous(self, chains: Sequence[_Merged]) -> dict[str, str]:

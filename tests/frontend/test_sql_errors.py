@@ -123,6 +123,11 @@ def test_an_unknown_column_offers_the_nearest(text, words, tables):
         plan_sql(text, tables)
 
 
+def test_offered_columns_have_no_names_that_are_not_the_querys(tables):
+    with pytest.raises(UnknownColumn, match=r"no column id_1 .*; did you mean id\?$"):
+        plan_sql("select id_1 from (select * from (select 1 as id) a, (select 2 as id) b) c", tables)
+
+
 def test_offered_columns_are_quoted_as_sql_wants_them():
     fields = [("a.b", pa.int64()), ('say "hi"', pa.int64()), ("x, y", pa.int64()), ("", pa.int64())]
     with pytest.raises(UnknownColumn) as raised:
@@ -168,7 +173,10 @@ def test_an_ambiguous_column_names_both_tables(tables):
         ("select sum(i8) over (order by i16 rows 2 preceding exclude ties) from types", "EXCLUDE in a window frame"),
         ("select d + 3 * interval '1 day' from types", "INTERVAL times a number"),
         ("select interval '1 day' + interval '2 days'", "one interval after the other"),
-        ("select 1 from (region a full join region b using (r_name))", "not beside joins in parentheses"),
+        (
+            "select 1 from (region a full join region b using (r_name)) as c",
+            "not beside joins in parentheses with names",
+        ),
         ("select to_char(d, '%Q') from types", "%Q in the format of to_char is not supported: %Y, .* are"),
         ("select to_char(d, 'YYYY-MM-DD') from types", "YYYY in the format .* write '%Y-%m-%d'$"),
         ("select to_char(d, '%Y-MM') from types", "MM in the format '%Y-MM' of to_char .* write '%Y-%m'$"),

@@ -40,6 +40,20 @@ def rows(table):
 
 
 @pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("select * from (select * from l, r) t", ("a", "k", "id", "b", "id", "k")),
+        ("with t as (select l.id, r.id from l, r) select * from t, (select 1 as id) u", ("id", "id", "id")),
+        ('select "id:1" from (select id as "id:1", id from l) t', ("id:1",)),
+    ],
+)
+def test_names_of_subqueries_are_as_they_were_written(session, peer, text, names):
+    query = session.sql(text)
+    assert query.collect().to_arrow().column_names == list(names)
+    assert rows(query.collect().to_arrow()) == sorted(peer.sql(text).fetchall(), key=str)
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "select a as x, k as x from l",
