@@ -48,6 +48,7 @@ class Estimator:
         # By identity, since equal nodes have equal estimates but hashing a tree is slow; nodes are kept alive.
         self._rows: dict[int, tuple[nodes.Node, float]] = {}
         self._profiles: dict[tuple[int, str], ColumnProfile] = {}
+        self._stored: dict[tuple[str, str], ColumnProfile] = {}
 
     def rows(self, node: nodes.Node) -> float:
         """Return the estimated rows of a node's output, at least 1."""
@@ -347,7 +348,15 @@ class Estimator:
     def _scan_profile(self, node: nodes.Scan, name: str) -> ColumnProfile:
         """Profile a column of a scan before its predicate."""
         column = next(item for item in node.columns if item.name == name)
-        table = self._statistics(node.table)
+        key = node.table, column.source
+        found = self._stored.get(key)
+        if found is None:
+            found = self._stored[key] = self._stored_profile(node.table, column)
+        return found
+
+    def _stored_profile(self, name: str, column: nodes.ScanColumn) -> ColumnProfile:
+        """Profile a table's column."""
+        table = self._statistics(name)
         rows = float(table.rows)
         summary = table.summary(column.source)
         width = value_width(column.type)

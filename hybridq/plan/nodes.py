@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 from typing import Literal as OneOf
 
 import pyarrow as pa
@@ -18,8 +19,38 @@ from hybridq.types import Field, Schema
 JoinKind = OneOf["inner", "left", "full", "semi", "anti", "mark"]
 
 
+class _Remembers:
+    """Room, in objects that never change, for what ``remembered`` has computed; no part of their value."""
+
+    __slots__ = ("_schema",)
+
+
+class remembered:  # noqa: N801 -- it stands where ``property`` would
+    """A property of a node that is a schema, which rules ask for again and again: it is computed once.
+
+    Parameters
+    ----------
+    make : callable
+        Computes it.
+    """
+
+    def __init__(self, make: Callable[[Any], Schema]) -> None:
+        self.__doc__ = make.__doc__
+        self._make = make
+
+    def __get__(self, node: Any, owner: type | None = None) -> Schema:
+        if node is None:
+            return self  # type: ignore[return-value]
+        try:
+            found: Schema = node._schema
+        except AttributeError:
+            found = self._make(node)
+            object.__setattr__(node, "_schema", found)
+        return found
+
+
 @dataclass(frozen=True, slots=True)
-class Node:
+class Node(_Remembers):
     """Base of all plan nodes."""
 
     @property
@@ -27,7 +58,7 @@ class Node:
         """Return the nodes whose rows this one reads."""
         return ()
 
-    @property
+    @remembered
     def schema(self) -> Schema:
         """Return the output columns, in order."""
         raise NotImplementedError
@@ -79,7 +110,7 @@ class Scan(Node):
     columns: tuple[ScanColumn, ...]
     predicate: Expression | None = None
 
-    @property
+    @remembered
     def schema(self) -> Schema:
         return tuple(Field(column.name, column.type) for column in self.columns)
 
@@ -100,7 +131,7 @@ class Values(Node):
 
     table: pa.Table
 
-    @property
+    @remembered
     def schema(self) -> Schema:
         return tuple(Field(field.name, field.type) for field in self.table.schema)
 
@@ -126,7 +157,7 @@ class Filter(Node):
     def inputs(self) -> tuple[Node, ...]:
         return (self.input,)
 
-    @property
+    @remembered
     def schema(self) -> Schema:
         return self.input.schema
 
@@ -150,7 +181,7 @@ class Project(Node):
     def inputs(self) -> tuple[Node, ...]:
         return (self.input,)
 
-    @property
+    @remembered
     def schema(self) -> Schema:
         return tuple(Field(item.name, item.expression.type) for item in self.expressions)
 
@@ -200,7 +231,7 @@ class Join(Node):
     def inputs(self) -> tuple[Node, ...]:
         return (self.left, self.right)
 
-    @property
+    @remembered
     def schema(self) -> Schema:
         if self.kind in ("semi", "anti"):
             return self.left.schema
@@ -263,7 +294,7 @@ class Aggregate(Node):
     def inputs(self) -> tuple[Node, ...]:
         return (self.input,)
 
-    @property
+    @remembered
     def schema(self) -> Schema:
         keys = tuple(Field(item.name, item.expression.type) for item in self.groups)
         number = () if self.sets is None else (Field(self.sets.name, SET_NUMBER_TYPE),)
@@ -294,7 +325,7 @@ class Sort(Node):
     def inputs(self) -> tuple[Node, ...]:
         return (self.input,)
 
-    @property
+    @remembered
     def schema(self) -> Schema:
         return self.input.schema
 
@@ -319,7 +350,7 @@ class Limit(Node):
     def inputs(self) -> tuple[Node, ...]:
         return (self.input,)
 
-    @property
+    @remembered
     def schema(self) -> Schema:
         return self.input.schema
 
@@ -345,7 +376,7 @@ class TopK(Node):
     def inputs(self) -> tuple[Node, ...]:
         return (self.input,)
 
-    @property
+    @remembered
     def schema(self) -> Schema:
         return self.input.schema
 
@@ -377,7 +408,7 @@ class Union(Node):
     def inputs(self) -> tuple[Node, ...]:
         return self.parts
 
-    @property
+    @remembered
     def schema(self) -> Schema:
         types = (item.type for item in self.parts[0].schema)
         return tuple(Field(name, data_type) for name, data_type in zip(self.names, types, strict=True))
@@ -401,7 +432,7 @@ class Window(Node):
     def inputs(self) -> tuple[Node, ...]:
         return (self.input,)
 
-    @property
+    @remembered
     def schema(self) -> Schema:
         return self.input.schema + tuple(Field(call.name, call.type) for call in self.calls)
 
