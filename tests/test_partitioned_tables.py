@@ -119,7 +119,7 @@ def test_keys_are_columns_like_others(
 ) -> None:
     sql = QUERIES[query]
     expected = reference.sql(sql).to_arrow_table()
-    for mode in ("cop",) if chunk_units == 1 else MODES:
+    for mode in {1: ("cop",), 4: MODES, None: ("cpu",)}[chunk_units]:
         answer = session.sql(sql).collect(mode=mode).to_arrow()
         wanted = pa.table([column.cast(t) for column, t in zip(expected.columns, answer.schema.types, strict=True)],
                           names=expected.column_names)  # fmt: skip

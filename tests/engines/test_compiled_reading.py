@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridq import types
-from hybridq.engines import joining, pages, read, selective
+from hybridq.engines import cpu, joining, pages, read, selective
 from hybridq.engines.compiled import KERNELS, Kernels
 from hybridq.engines.cpu import CpuEngine
 from hybridq.engines.protocol import FileConstant, ReadColumn, ReadRequest
@@ -281,7 +281,7 @@ def test_files_whose_key_has_no_partner_are_not_decoded(
 
     monkeypatch.setattr(selective._Reading, "_decode", decode)
     monkeypatch.setattr(joining, "KERNELS", Kernels("always"))
-    engine = CpuEngine()
+    engine = cpu.CpuEngine()  # a GPU's build side is of no use to this reader
     build = engine.build(engine.from_arrow(pa.table({"partner": pa.array([2020, 7], pa.int64())})), ["partner"])
     path, other = str(files["dictionaries"]), str(files["decimals as integers"])
     request = ReadRequest(
