@@ -65,7 +65,13 @@ class Instant(InProcessExecutor):
         return self._devices
 
     def run_chunk(
-        self, task: ChunkTask, memory: Sequence[pa.Table], inputs: Sequence[str], kind: Kind, priority: int
+        self,
+        task: ChunkTask,
+        memory: Sequence[pa.Table],
+        inputs: Sequence[str],
+        kind: Kind,
+        priority: int,
+        worker: str = "",
     ) -> None:
         """Take a chunk."""
         self._tasks.append((task, memory, inputs, kind))

@@ -38,6 +38,8 @@ class ChunkState:
         Key of the task that reads ahead for it, if there is one.
     left : int
         Source rows that are not done yet, as last estimated.
+    worker : str
+        Address of the worker that it was given to; empty: Dask chose.
     """
 
     chunk: Chunk
@@ -49,6 +51,7 @@ class ChunkState:
     serial: int = 0
     ahead: str = ""
     left: int = 0
+    worker: str = ""
 
 
 class ChunksOut(dict[str, ChunkState]):

@@ -7,7 +7,8 @@ import pyarrow as pa
 from hybridq.dispatch.chunk_states import Part, sent_with
 from hybridq.dispatch.fault_handling import FaultHandling
 from hybridq.dispatch.memory import waiting_bytes
-from hybridq.dispatch.stage_run import StageRun, opened
+from hybridq.dispatch.sending import opened
+from hybridq.dispatch.stage_run import StageRun
 from hybridq.dispatch.target import Gathered, Target
 from hybridq.errors import ExecutionError, PiecesLost
 from hybridq.physical.merges import ConcatenateMerge, FinishLimit

@@ -25,7 +25,9 @@ from hybridq.dispatch.memory import check_answer, check_window, factor_of, range
 from hybridq.dispatch.pieces import PROBING, PieceList
 from hybridq.dispatch.progress import KindProgress, Progress
 from hybridq.dispatch.recovery import TooLarge, check_broadcast, check_gathered, unneeded
-from hybridq.dispatch.stage_run import StageRun, opened
+from hybridq.dispatch.sending import opened
+from hybridq.dispatch.spreading import MOST_NAMED, least_busy
+from hybridq.dispatch.stage_run import StageRun
 from hybridq.dispatch.tasks import MergeTask, Stay, merge_here
 from hybridq.errors import ExecutionError, HybridqError, QueryCancelled
 from hybridq.physical.binding import value_of
@@ -245,7 +247,8 @@ class Driver(Delivering):
     def _share_inputs(self, run: StageRun) -> None:
         """Copy build sides to the devices that will probe them, where there will be several chunks to run."""
         sides = [build for branch in run.stage.branches for build in branch.builds]
-        builds = list(dict.fromkeys(build.stage for build in sides if isinstance(build, BroadcastBuild)))
+        stages = dict.fromkeys(build.stage for build in sides if isinstance(build, BroadcastBuild))
+        builds = [stage for stage in stages if self._runs[stage].answer is None]
         if not builds:
             return
         run.policy.charge(self._entry_seconds(builds))
@@ -257,7 +260,8 @@ class Driver(Delivering):
         if run.untaken_rows <= self._config.cpu_chunk_rows and not (large and several):
             return
         devices = [device for device in self._devices if device.kind in kinds]
-        if max(Counter(device.kind for device in devices).values(), default=0) < 2:
+        count = Counter(device.kind for device in devices)
+        if max(count.values(), default=0) < 2 or (len(count) == 1 and count["cpu"] <= MOST_NAMED):
             return  # Dask has no choice, and sends what is needed as soon as a chunk waits for it
         self._executor.share([self._output(stage) for stage in builds], devices)
 
@@ -315,7 +319,9 @@ class Driver(Delivering):
         if chunk.rows:
             run.bytes_per_row = chunk.decoded_bytes / chunk.rows
         task, tables = run.task(state, self._query, self._executor.topic)
-        inputs = [self._output(stage) for stage in run.stage.branch(chunk.branch).inputs]
+        given = {stage: sent for stage in task.inputs if (sent := self._runs[stage].given()) is not None}
+        left = tuple(stage for stage in task.inputs if stage not in given)
+        inputs = [self._output(stage) for stage in left]
         if ahead:
             inputs.append(ahead)
         pieces = self._piece_lists(run, chunk)
@@ -323,12 +329,19 @@ class Driver(Delivering):
             task = replace(task, chunk=replace(task.chunk, source=replace(chunk.source, cuts=())))
         memory = self._config.split_memory_bytes
         stay = self._where_to_stay(run) if kind == "gpu" else "no"
-        task = replace(
-            task, hot=self._hot, pieces=pieces, split_memory=memory, ahead=bool(ahead), stay=stay, send=run.wanted_here
-        )
+        task = replace(task, inputs=left, given=tuple(given.items()), hot=self._hot, pieces=pieces, ahead=bool(ahead))
+        task = replace(task, split_memory=memory, stay=stay, send=run.part_bytes(chunk))
         if kind == "gpu" and task.complete:
             task = replace(task, output=self._where_output_stays(run))
-        self._executor.run_chunk(task, tables, inputs, kind, -run.stage.id)
+        if kind == "cpu" and left and not task.complete:
+            state.worker = self._worker_for(left)
+        self._executor.run_chunk(task, tables, inputs, kind, -run.stage.id, state.worker)
+
+    def _worker_for(self, inputs: Sequence[int]) -> str:
+        """Return the worker that is to run a CPU's chunk which reads these stages' outputs; empty: Dask may choose."""
+        largest = max((self._runs[stage] for stage in inputs), key=lambda made: made.output_bytes)
+        busy = Counter(state.worker for run in self._runs.values() for state in run.running.values())
+        return least_busy([each for each in self._devices if each.kind == "cpu"], busy, largest.output_address)
 
     def _where_to_stay(self, run: StageRun) -> Stay:
         """Say whether a GPU that has made rows of a stage keeps them, for the merge or for stages that it will run."""
@@ -378,7 +391,7 @@ class Driver(Delivering):
 
     def _merge(self, run: StageRun, last: bool, count: int | None = None) -> None:
         """Merge all partial results of a stage, or the neighbours that are ready to be folded."""
-        if last and run.wanted_here and (tables := run.parts_here()) is not None:
+        if last and (tables := run.parts_here()) is not None:
             self._merge_here(run, tables)
             return
         parts = list(run.parts) if count is None else run.ready_to_fold() or []
@@ -406,6 +419,7 @@ class Driver(Delivering):
             return
         parts = run.merged(key, {**event, "answer": table, "device": HERE})
         self._executor.release([part.key for part in parts])
+        self._check_sizes(run)
         self._stage_done(run)
 
     def _bytes_by_kind(self, run: StageRun, parts: Sequence[Part]) -> dict[Kind, int]:
@@ -421,6 +435,8 @@ class Driver(Delivering):
     def _stage_done(self, run: StageRun) -> None:
         """Let go what no other stage will read any more, nor will be needed to make that again."""
         run.finish()
+        if run.answer is not None:
+            self._executor.release(run.output_keys())  # whoever reads it gets it from here
         for other in reversed(list(self._runs.values())):
             if not other.released and unneeded(self._runs, self._needed_by, other.stage.id):
                 other.released = True

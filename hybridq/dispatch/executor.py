@@ -97,9 +97,18 @@ class Executor(Protocol):
         """Return the usable devices that are there now."""
 
     def run_chunk(
-        self, task: ChunkTask, memory: Sequence[pa.Table], inputs: Sequence[str], kind: Kind, priority: int
+        self,
+        task: ChunkTask,
+        memory: Sequence[pa.Table],
+        inputs: Sequence[str],
+        kind: Kind,
+        priority: int,
+        worker: str = "",
     ) -> None:
-        """Start a chunk on some device of a kind; ``inputs`` are keys of earlier tasks."""
+        """Start a chunk on a device of a kind: on a certain worker if it is there.
+
+        ``inputs`` are keys of earlier tasks.
+        """
 
     def read_ahead(self, task: ChunkTask, kind: Kind, priority: int) -> None:
         """Start to read what a chunk will need, on some device of a kind."""
@@ -185,12 +194,19 @@ class DaskExecutor:
         return found
 
     def run_chunk(
-        self, task: ChunkTask, memory: Sequence[pa.Table], inputs: Sequence[str], kind: Kind, priority: int
+        self,
+        task: ChunkTask,
+        memory: Sequence[pa.Table],
+        inputs: Sequence[str],
+        kind: Kind,
+        priority: int,
+        worker: str = "",
     ) -> None:
-        """Start a chunk on some device of a kind."""
+        """Start a chunk on a device of a kind: on a certain worker if it is there."""
         tables = [self._handed_over(task.key, table) for table in memory]
         tables += [self._input(key) for key in inputs]
-        self._submit(run_chunk, task.key, [task, *tables], kind, priority, self._some_workers(kind))
+        workers = [worker] if worker else self._some_workers(kind)
+        self._submit(run_chunk, task.key, [task, *tables], kind, priority, workers)
 
     def read_ahead(self, task: ChunkTask, kind: Kind, priority: int) -> None:
         """Start to read what a chunk will need, on some device of a kind."""

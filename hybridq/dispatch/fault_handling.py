@@ -308,7 +308,7 @@ class FaultHandling(QueryRun):
     def _redo_if_lost(self, run: StageRun, there: set[str]) -> None:
         """Run a whole stage again, on the CPU, whose output is lost while another stage still needs it."""
         needed = any(self._runs[user].status != "done" for user in self._needed_by[run.stage.id])
-        if needed and _lost(run.output_kind, run.output_address, there):
+        if needed and run.answer is None and _lost(run.output_kind, run.output_address, there):
             self._redo(run, "its output was lost with the last GPU worker")
 
     def _redo(self, run: StageRun, cause: str) -> None:

@@ -114,7 +114,7 @@ def lost_output(runs: Mapping[int, StageRun], users: Users, number: int, there: 
     run = runs[number]
     needed = any(runs[user].status != "done" for user in users[number])
     made_of_pieces = bool(run.stage.split_inputs) and not run.stage.keeps_pieces
-    on_cluster = not (run.wanted_here and run.answer is not None)
+    on_cluster = run.answer is None
     return run.status == "done" and made_of_pieces and needed and on_cluster and run.output_address not in there
 
 

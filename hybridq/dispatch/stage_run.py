@@ -25,6 +25,7 @@ from hybridq.dispatch.memory import FOOTPRINT_FACTOR
 from hybridq.dispatch.pieces import PROBING, PieceList, entry_name
 from hybridq.dispatch.progress import KindProgress
 from hybridq.dispatch.recording import add_span, record_chunk
+from hybridq.dispatch.sending import MERGED_HERE_BYTES, PART_BYTES, opened, packed
 from hybridq.dispatch.shared_columns import shares_its_source
 from hybridq.dispatch.tasks import SOURCE, ChunkTask
 from hybridq.errors import ExecutionError
@@ -41,9 +42,6 @@ from hybridq.placement.cost import PullPolicy
 from hybridq.placement.modes import Decision
 from hybridq.report import Fallback, StageReport
 from hybridq.topology import Kind
-
-MERGED_HERE_BYTES = 64 * 1024
-"""Partial results up to this size together, which came with their tasks' reports, are merged without a task."""
 
 MAX_ATTEMPTS = 4
 """Times that a chunk is handed out before its disappearance is an error."""
@@ -62,7 +60,7 @@ class StageRun:
     wanted_here : bool
         No task reads the output: it is the answer, or a subquery's value.
     answer : pyarrow.Table, bytes or None
-        The output, if it is small: as it is, or in Arrow's stream format.
+        The output, if it is small: as it is, or in Arrow's stream format. Then nobody reads it from the cluster.
     output_bytes : int
         Its size in memory.
     output_address, output_kind : str
@@ -386,6 +384,23 @@ class StageRun:
             and not (self.running or self.waiting or self.merging)
         )
 
+    def part_bytes(self, chunk: Chunk) -> int:
+        """Return the bytes up to which a chunk's partial result travels with its report, to be merged without a task.
+
+        Each chunk has its share of what is merged like that. Of many chunks, what tasks read is merged on the cluster.
+        """
+        if self.stage.keeps_pieces or self.source is None:
+            return 0
+        share = source_rows(chunk) / max(self.source.total_rows, 1)
+        few = len(self.running) + len(self.parts) <= MERGED_TOGETHER
+        return max(int(MERGED_HERE_BYTES * share), PART_BYTES if self.wanted_here or few else 0)
+
+    def given(self) -> bytes | None:
+        """Return the output as tasks have it that read it, if it is small."""
+        if isinstance(self.answer, pa.Table):
+            self.answer = packed(self.answer)
+        return self.answer
+
     def parts_here(self) -> list[pa.Table] | None:
         """Return all partial results, if each came with its task's report, and they are small together."""
         if sum(part.bytes for part in self.parts) > MERGED_HERE_BYTES:
@@ -514,11 +529,6 @@ class StageRun:
         orders += [item.chunk.order for item in self.waiting]
         orders += [merging.parts[0].order for merging in self.merging.values() if merging.parts]
         return sorted(orders)
-
-
-def opened(sent: pa.Table | bytes) -> pa.Table:
-    """Return a table that came with a task's report."""
-    return pa.ipc.open_stream(sent).read_all() if isinstance(sent, bytes) else sent
 
 
 def _pickled(stage: Stage) -> bytes:

@@ -38,6 +38,7 @@ from hybridq.dispatch.memory import (
 from hybridq.dispatch.merging import finished_on_device, merge_tables
 from hybridq.dispatch.pieces import Fetch, PieceList, PieceReader, PieceStore, cut_run, samples_of, split_pieces
 from hybridq.dispatch.read_ahead import ReadAhead
+from hybridq.dispatch.sending import ANSWER_BYTES, opened, packed
 from hybridq.dispatch.worker import engine_for_worker
 from hybridq.engines.account import DeviceAccount, Watch
 from hybridq.engines.cache import ColumnCache
@@ -48,12 +49,6 @@ from hybridq.physical.merges import AggregateMerge, ConcatenateMerge
 from hybridq.physical.pipeline import SortedRunSink, SplitSink, Stage
 
 logger = logging.getLogger(__name__)
-
-ANSWER_BYTES = 16 * 1024
-"""A stage's output up to this size travels with its task's report: fetching it would take longer than reading it."""
-
-PART_BYTES = 4 * 1024
-"""The same of a partial result, of which there may be many."""
 
 READ_AHEAD_SHARE = 0.5
 """Share of a device's memory up to which it is filled by reading ahead."""
@@ -88,6 +83,8 @@ class ChunkTask:
         What the first tables are: ``SOURCE``, or an aligned build side's id.
     inputs : tuple of int
         Stages whose outputs the other tables are.
+    given : tuple of (int, bytes)
+        Stages whose outputs, being small, come with the order itself: in Arrow's stream format.
     hot : HotColumns or None
         Columns that stay on the device, where it has a cache; ``None``: the cache is left as it is.
     pieces : tuple of PieceList
@@ -103,8 +100,8 @@ class ChunkTask:
         The same for the stage's output, where the chunk is all there is and gives groups.
     footprint_factor : float
         Device memory that it is expected to take over the decoded bytes of what it reads.
-    send : bool
-        Its partial result travels with its report, if it is small: what is made of it is not wanted on the cluster.
+    send : int
+        Bytes up to which its partial result travels with its report.
     """
 
     query: str
@@ -116,6 +113,7 @@ class ChunkTask:
     complete: bool
     memory: tuple[int, ...] = ()
     inputs: tuple[int, ...] = ()
+    given: tuple[tuple[int, bytes], ...] = ()
     hot: HotColumns | None = None
     pieces: tuple[PieceList, ...] = ()
     split_memory: int = 0
@@ -123,7 +121,7 @@ class ChunkTask:
     stay: Stay = "no"
     output: Stay = "no"
     footprint_factor: float = FOOTPRINT_FACTOR
-    send: bool = False
+    send: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +222,7 @@ def compute_chunk(
     stage = load_stage(task.stage)
     chunk = _with_tables(task, tables)
     inputs = dict(zip(task.inputs, tables[len(task.memory) :], strict=True))
+    inputs |= {number: opened(sent) for number, sent in task.given}
     account: DeviceAccount | None = getattr(engine, "memory", None)
     cache: ColumnCache[Any] | None = getattr(engine, "cache", None)
     hot = task.hot.columns if task.hot is not None and cache is not None else {}
@@ -276,7 +275,7 @@ def compute_chunk(
                     else:
                         result = compact(table)
                         if task.complete or task.send:
-                            event |= _small_answer(result, ANSWER_BYTES if task.complete else PART_BYTES)
+                            event |= _small_answer(result, ANSWER_BYTES if task.complete else task.send)
             finally:
                 saved = cache.release() if cache is not None else 0
     except DeviceOutOfMemory as error:
@@ -455,13 +454,8 @@ def _for_others(rows: Rows, stay: Stay) -> None:
 
 
 def _small_answer(table: pa.Table, most: int = ANSWER_BYTES) -> dict[str, bytes]:
-    """Return a task's table as part of its report, if it is small: Arrow's stream format."""
-    if table.nbytes > most:
-        return {}
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return {"answer": sink.getvalue().to_pybytes()}
+    """Return a task's table as part of its report, if it is small."""
+    return {"answer": packed(table)} if table.nbytes <= most else {}
 
 
 @lru_cache(maxsize=64)

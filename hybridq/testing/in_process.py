@@ -52,7 +52,13 @@ class InProcessExecutor:
         return devices_of(self._engines)
 
     def run_chunk(
-        self, task: ChunkTask, memory: Sequence[pa.Table], inputs: Sequence[str], kind: Kind, priority: int
+        self,
+        task: ChunkTask,
+        memory: Sequence[pa.Table],
+        inputs: Sequence[str],
+        kind: Kind,
+        priority: int,
+        worker: str = "",
     ) -> None:
         """Run a chunk."""
         try:

@@ -16,6 +16,7 @@ from hybridq.config import Config
 from hybridq.dispatch.devices import Device
 from hybridq.dispatch.driver import Driver
 from hybridq.dispatch.executor import Event, Failed, Finished, Message, Vanished
+from hybridq.dispatch.sending import opened
 from hybridq.dispatch.tasks import ChunkTask, MergeTask
 from hybridq.physical.chunks import ParquetUnits
 from hybridq.physical.merges import ConcatenateMerge
@@ -68,6 +69,7 @@ class FakeExecutor:
         self.values: dict[str, pa.Table] = {}
         self.tasks: list[ChunkTask] = []
         self.inputs: list[list[str]] = []
+        self.named: list[str] = []
         self.merges: list[tuple[MergeTask, list[str], Kind]] = []
         self.released: set[str] = set()
         self.cancelled: set[str] = set()
@@ -90,13 +92,20 @@ class FakeExecutor:
         self.messages.put(Finished(task.key))
 
     def run_chunk(
-        self, task: ChunkTask, memory: Sequence[pa.Table], inputs: Sequence[str], kind: Kind, priority: int
+        self,
+        task: ChunkTask,
+        memory: Sequence[pa.Table],
+        inputs: Sequence[str],
+        kind: Kind,
+        priority: int,
+        worker: str = "",
     ) -> None:
         assert task.kind == kind
         assert task.key not in self.values, "a key was used twice"
         assert not set(inputs) & (self.released | self.cancelled), "reads what had been given up"
         self.tasks.append(task)
         self.inputs.append(list(inputs))
+        self.named.append(worker)
         answer = self.behave(self, task)
         if isinstance(answer, BaseException):
             self.messages.put(Failed(task.key, answer))
@@ -110,7 +119,8 @@ class FakeExecutor:
             files = [pq.ParquetFile(path).read_row_groups(list(groups)) for path, groups in task.chunk.source.files]
             source = pa.concat_tables(files).rename_columns(["t.x"])
         else:
-            source = memory[0].rename_columns(["t.x"]) if memory else self.values[inputs[0]]
+            given = [opened(sent) for _, sent in task.given]
+            source = memory[0].rename_columns(["t.x"]) if memory else (given or [self.values[inputs[0]]])[0]
         self.values[task.key] = source
         workers = [each for each in self.there if each.kind == kind]
         worker = workers[next(self._names) % len(workers)]

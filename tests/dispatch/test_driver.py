@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import hybridq.catalog
 import hybridq.dispatch.driver
 import hybridq.dispatch.fault_handling
+from hybridq.dispatch.sending import opened, packed
 from hybridq.dispatch.stage_run import StageRun
 from hybridq.errors import (
     DeviceOutOfMemory,
@@ -24,6 +25,7 @@ from hybridq.errors import (
 )
 from hybridq.physical.merges import FinishWindow
 from hybridq.physical.pipeline import BroadcastBuild
+from hybridq.placement.cost import PullPolicy
 
 BOTH = [device("cpu"), device("gpu")]
 
@@ -82,17 +84,16 @@ def test_empty_table_merges_nothing():
 
 
 class Sending(FakeExecutor):
-    """Has reports hold partial results, as those of real tasks do where these are small and asked for."""
+    """Has reports hold partial results and outputs, as those of real tasks do where these are small."""
 
-    def run_chunk(self, task, memory, inputs, kind, priority):
-        self.asked = [*getattr(self, "asked", []), task.send]
-        table = (memory[0] if memory else self.values[inputs[0]]).rename_columns(["t.x"])
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema) as writer:
-            writer.write_table(table)
-        sent = {"answer": sink.getvalue().to_pybytes(), "bytes": table.nbytes}
-        self.behave = lambda executor, task: sent if task.send and table.nbytes <= 800 else None
-        super().run_chunk(task, memory, inputs, kind, priority)
+    def run_chunk(self, task, memory, inputs, kind, priority, worker=""):
+        given = [opened(sent) for _, sent in task.given]
+        table = (memory[0] if memory else (given or [self.values[key] for key in inputs])[0]).rename_columns(["t.x"])
+        behave, sent = self.behave, {"answer": packed(table), "bytes": table.nbytes}
+        if table.nbytes <= (800 if task.complete else min(task.send, 800)):
+            self.behave = lambda executor, task: sent if (found := behave(executor, task)) is None else found
+        super().run_chunk(task, memory, inputs, kind, priority, worker)
+        self.behave = behave
 
 
 def test_few_rows_are_merged_without_a_task():
@@ -115,12 +116,54 @@ def test_parts_that_are_not_few_rows_are_merged_by_a_worker(large, monkeypatch):
     assert len(executor.merges) == 1
 
 
-def test_only_what_no_task_reads_is_sent_along_with_reports():
+def test_few_rows_that_tasks_read_are_merged_without_a_task_as_well_and_travel_with_these():
     executor = Sending(BOTH)
-    driver, _ = make_driver(executor, 100, "cpu", stages=[scan_stage(100), follow_up(1, 0)], chunk_units=1)
+    stages = [scan_stage(100), follow_up(1, 0), follow_up(2, 1)]
+    driver, report = make_driver(executor, 100, "cpu", stages=stages, chunk_units=1)
     assert values(driver.run()) == list(range(100))
-    assert executor.asked == [False] * 10 + [True]
+    assert executor.merges == []
+    assert [stage.output_rows for stage in report.stages] == [100, 100, 100]
+    *scans, second, third = executor.tasks
+    assert [(task.inputs, task.given) for task in scans] == [((), ())] * 10
+    assert [(task.inputs, [stage for stage, _ in task.given]) for task in (second, third)] == [((), [0]), ((), [1])]
+    assert executor.inputs[-2:] == [[], []]
+
+
+def test_partial_results_of_many_chunks_that_tasks_read_stay_where_they_are(monkeypatch):
+    monkeypatch.setattr("hybridq.dispatch.stage_run.MERGED_HERE_BYTES", 1000)
+    executor = Sending(BOTH)
+    driver, _ = make_driver(executor, 1000, "cpu", stages=[scan_stage(1000), follow_up(1, 0)], chunk_units=1, window=50)
+    assert values(driver.run()) == list(range(1000))
     assert len(executor.merges) == 1
+    assert [task.send for task in executor.tasks[32:100]] == [10] * 68
+
+
+def test_an_output_that_the_client_has_is_not_made_again_when_its_worker_is_lost():
+    def die(executor, task):
+        if not task.given or len(executor.there) == 1:
+            return None
+        executor.there = [device("cpu")]
+        return "vanish"
+
+    executor = Sending(BOTH, die)
+    driver, report = make_driver(executor, 10, "cop", stages=[scan_stage(10), follow_up(1, 0), follow_up(2, 1)])
+    for decision, run in zip(("gpu", "cpu", "cpu"), driver._runs.values(), strict=True):
+        run.policy = PullPolicy((decision,), {"cpu": 1, "gpu": 1}, {"cpu": 100, "gpu": 100})
+    assert values(driver.run()) == list(range(10))
+    assert [task.kind for task in executor.tasks] == ["gpu", "cpu", "cpu", "cpu"]
+    assert [stage.retries for stage in report.stages] == [0, 1, 0]
+
+
+def test_chunks_that_read_a_build_side_go_to_different_workers():
+    build = dataclasses.replace(scan_stage(20), id=0)
+    probe = dataclasses.replace(scan_stage(60), id=1, builds=(BroadcastBuild(0, 0, ("t.x",), SCHEMA),))
+    executor = FakeExecutor([device("cpu"), dataclasses.replace(device("cpu", 1), paused=True), device("cpu", 2)])
+    driver, _ = make_driver(executor, 60, "cpu", stages=[build, probe], chunk_units=1, window=1)
+    driver.run()
+    named = [worker for task, worker in zip(executor.tasks, executor.named, strict=True) if task.inputs]
+    assert set(named) == {"tcp://cpu-0", "tcp://cpu-2"}
+    assert executor.shared == []
+    assert [worker for task, worker in zip(executor.tasks, executor.named, strict=True) if not task.inputs] == [""] * 6
 
 
 def test_an_error_of_a_merge_in_the_client_says_where(monkeypatch):
@@ -159,19 +202,23 @@ def test_stages_run_in_order_and_inputs_are_released():
 
 
 @pytest.mark.parametrize("rows", [100, 10])
-def test_build_sides_are_copied_to_the_devices_that_will_run_several_chunks(rows):
+def test_build_sides_are_copied_to_many_devices_that_will_run_several_chunks(rows, monkeypatch):
+    monkeypatch.setattr("hybridq.dispatch.driver.MOST_NAMED", 1)
+    monkeypatch.setattr("hybridq.dispatch.spreading.MOST_NAMED", 1)
     build = dataclasses.replace(scan_stage(20), id=0)
     probe = dataclasses.replace(scan_stage(rows), id=1, builds=(BroadcastBuild(0, 0, ("t.x",), SCHEMA),))
     executor = FakeExecutor([device("cpu"), device("cpu", 1), device("gpu")])
     driver, _ = make_driver(executor, rows, "cpu", stages=[build, probe], cpu_chunk_rows=30)
     driver.run()
     made = executor.inputs[-1][0]
+    assert set(executor.named) == {""}
     assert executor.shared == ([((made,), ("cpu-0", "cpu-1"))] if rows == 100 else [])
 
 
 @pytest.mark.parametrize("large", [0, 1000])
 def test_large_build_sides_are_copied_for_few_chunks_as_well(large, monkeypatch):
     monkeypatch.setattr("hybridq.dispatch.driver.LARGE_INPUT_BYTES", large)
+    monkeypatch.setattr("hybridq.dispatch.driver.MOST_NAMED", 1)
     monkeypatch.setattr("hybridq.placement.cost.SMALLEST_CPU_CHUNK_ROWS", 1)
     build = dataclasses.replace(scan_stage(20), id=0)
     probe = dataclasses.replace(scan_stage(10), id=1, builds=(BroadcastBuild(0, 0, ("t.x",), SCHEMA),))
@@ -197,9 +244,9 @@ def test_out_of_memory_halves_then_moves_to_the_cpu(refused):
     class Sized(FakeExecutor):
         sizes: dict[str, list[int]]
 
-        def run_chunk(self, task, memory, inputs, kind, priority):
+        def run_chunk(self, task, memory, inputs, kind, priority, worker=""):
             self.sizes = {**getattr(self, "sizes", {}), task.key: memory[0].column(0).to_pylist()}
-            super().run_chunk(task, memory, inputs, kind, priority)
+            super().run_chunk(task, memory, inputs, kind, priority, worker)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hybridq.catalog, "MEMORY_UNIT_ROWS", 10)

@@ -189,7 +189,9 @@ def test_dask_chooses_among_a_few_of_many_workers(monkeypatch, count):
     for number in range(count):
         executor.run_chunk(SimpleNamespace(key=f"chunk-{number}"), (), (), "cpu", 0)
     executor.run_chunk(SimpleNamespace(key="chunk-on-gpu"), (), (), "gpu", 0)
-    *on_cpu, on_gpu = client.choices
+    executor.run_chunk(SimpleNamespace(key="named"), (), (), "cpu", 0, "tcp://w3")
+    *on_cpu, on_gpu, named = client.choices
+    assert named == ["tcp://w3"]
     assert on_gpu is None
     if count == MANY_WORKERS:
         assert set(on_cpu) == {None}

@@ -73,7 +73,7 @@ def test_a_gpu_that_is_lost_leaves_what_it_was_to_read_to_the_cpu(tmp_path: Path
     executor = FakeExecutor(BOTH)
     executor_run, executor_read = executor.run_chunk, executor.read_ahead
 
-    def on_what_is_there(task: Any, memory: Any, inputs: Any, kind: Any, priority: int) -> None:
+    def on_what_is_there(task: Any, memory: Any, inputs: Any, kind: Any, priority: int, worker: str = "") -> None:
         if kind == "gpu" and len(executor.there) == 1:
             return  # such a task is never run
         executor_run(task, memory, inputs, kind, priority)

@@ -53,3 +53,19 @@ def test_what_cannot_be_split_is_broadcast_all_the_same(session):
     query = session.sql(f"select count(*) c from l where n < 3 and exists (select 1 from ({FEW}) t where t.v < l.n)")
     result = query.collect(mode="cpu")
     assert result.to_arrow()["c"][0].as_py() == 2
+
+
+def test_groups_that_are_merged_in_the_client_are_split_where_they_are_too_many_as_well(monkeypatch):
+    monkeypatch.setattr("hybridq.dispatch.stage_run.MERGED_HERE_BYTES", 2**30)
+    monkeypatch.setattr("hybridq.catalog.MEMORY_UNIT_ROWS", 2000)
+    options = {"broadcast_bytes": 40_000, "broadcast_limit_bytes": 100_000, "cpu_chunk_rows": 2000}
+    with connect_in_process(**options) as session:
+        session.register("l", pa.table({"k": np.arange(ROWS), "n": np.arange(ROWS)}))
+        session.register("r", pa.table({"k": np.arange(ROWS), "v": np.arange(ROWS) * 30}))
+        result = session.sql(QUERIES["groups"]).collect(mode="cpu")
+    assert result.to_arrow()["c"][0].as_py() == ROWS
+    assert not [
+        span for stage in result.report.stages for span in stage.spans if span.worker == "cpu" and span.what == "merge"
+    ]
+    (join,) = [stage for stage in result.report.stages if "(partitioned)" in stage.title]
+    assert "broadcast_limit_bytes" in join.reason

@@ -51,7 +51,7 @@ class LosingExecutor(InProcessExecutor):
         numbers = [0] if self.lost else [0, self._second]
         return [Device(f"cpu-{i}", "cpu", "cpu", 1, 0, None, f"here/{i}", "here", 0) for i in numbers]
 
-    def run_chunk(self, task, memory, inputs, kind, priority):
+    def run_chunk(self, task, memory, inputs, kind, priority, worker=""):
         self.tasks += 1
         if self.tasks == self._lose_at:
             self.lose()
@@ -59,7 +59,7 @@ class LosingExecutor(InProcessExecutor):
             for key in self._made:
                 self._pieces.drop(key)
         self._made[task.key] = self.tasks % 2 * self._second if len(self.devices()) == 2 else 0
-        super().run_chunk(task, memory, inputs, kind, priority)
+        super().run_chunk(task, memory, inputs, kind, priority, worker)
 
     def lose(self):
         for key, number in self._made.items():

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from hybridq.dispatch import merging, tasks
+from hybridq.dispatch import merging, stage_run
 from hybridq.errors import DeviceUnavailable, DivisionByZero
 from hybridq.testing.in_process import InProcessConnection, connect_in_process
 from hybridq.testing.simulated import SimulatedGpuEngine
@@ -63,7 +63,7 @@ def test_many_groups_are_merged_on_the_gpu_or_where_there_is_room(tmp_path, monk
             return super().aggregate(frame, groups, aggregates)
 
     monkeypatch.setattr(merging, "GPU_MERGE_ROWS", 100)
-    monkeypatch.setattr(tasks, "PART_BYTES", 0)  # these groups are few enough to be merged without a task
+    monkeypatch.setattr(stage_run, "MERGED_HERE_BYTES", 0)  # these groups are few enough to be merged without a task
     pq.write_table(pa.table({"x": list(range(200)) * 2}), tmp_path / "t.parquet", row_group_size=50)
     with connect_in_process(gpu=Watched(memory), chunk_units=1) as session:
         session.register_folder(tmp_path)
