@@ -31,6 +31,8 @@ from hybridq.frontend.sql_guards import (
 )
 from hybridq.frontend.sql_joins import join_notes
 from hybridq.frontend.sql_numbers import with_doubles, with_numbers
+from hybridq.frontend.sql_places import with_place
+from hybridq.frontend.sql_positions import with_positions_spelled_out
 from hybridq.frontend.sql_single_rows import refused_single_row, with_single_rows_compared
 from hybridq.frontend.sql_synonyms import with_synonyms
 from hybridq.frontend.sql_tags import TAG, tagged_notes, with_tagged_subqueries
@@ -192,13 +194,18 @@ def _substrait(text: str, tables: Mapping[str, Schema], push_filters: bool = Tru
             raise
         context, options, known = _context(tables), _options(), _column_names(tables)
         columns_of = _columns_of(context, options, known)
-        joined = with_joins_spelled_out(with_single_rows_compared(with_synonyms(text)), columns_of, known)
+        joined = with_joins_spelled_out(_rewritten(text), columns_of, known)
         for conditions in (False, True):
             other, _ = correlated_by_equality(joined, columns_of, known, conditions)
             if other != joined:
                 with contextlib.suppress(HybridqError):
                     return _exported(other, tables, push_filters)
         raise correlated_by_equality(text, columns_of, known)[1] or error from None
+
+
+def _rewritten(text: str) -> str:
+    """Return the text with what DataFusion takes otherwise, or refuses, in words that it takes as they are meant."""
+    return with_single_rows_compared(with_positions_spelled_out(with_synonyms(text)))
 
 
 def _options() -> datafusion.SQLOptions:
@@ -235,7 +242,16 @@ def _exported(text: str, tables: Mapping[str, Schema], push_filters: bool) -> _E
         # DataFusion plans INTERSECT ALL and EXCEPT ALL as joins to which repeated rows do not matter, and may then make
         # an inner join below them a semi join, which has fewer.
         context.remove_optimizer_rule("eliminate_join")
-    written = with_single_rows_compared(with_synonyms(with_windows_spelled_out(text)))
+    written = _rewritten(with_windows_spelled_out(text))
+
+    def fails(query: str) -> str:
+        try:
+            _planned(context, with_doubles(with_microseconds(_rewritten(query))), options)[0].optimized_logical_plan()
+        except Exception as error:
+            return str(translated(error, text, tables))
+        return ""
+
+    original = text
     known = _column_names(tables)
     try:
         short = with_short_chains(with_joins_spelled_out(written, _columns_of(context, options, known), known))
@@ -287,7 +303,8 @@ def _exported(text: str, tables: Mapping[str, Schema], push_filters: bool) -> _E
     except HybridqError:
         raise
     except Exception as error:  # DataFusion raises plain Exception for most failures
-        raise translated(error, text, tables) from error
+        refusal = translated(error, text, tables)
+        raise (with_place(refusal, original, fails) if isinstance(refusal, SqlError) else refusal) from error
     except BaseException as error:
         # A panic of DataFusion's Rust code is no Exception, so that nobody hides it; the query is still at fault.
         if type(error).__name__ != "PanicException":

@@ -246,6 +246,34 @@ def test_wrong_queries(text, words, tables):
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "line", "column", "words"),
+    [
+        ("select i8 + 1,\n s + 1 from types", 2, 4, r"VARCHAR \+ BIGINT"),
+        ("select i8 + 1, i8 - i16, s - i64, i8 - i64 from types", 1, 28, r"VARCHAR - BIGINT"),
+        ("select '+', s + 1, s + 2 from types", 1, 15, r"VARCHAR \+ BIGINT"),
+        ("select -s, -i8 from types", 1, 8, "'-' only supports"),
+        ("select i8 - 1, -u8, -i8 from types", 1, 16, "'-' only supports"),
+        ("select not i8 from types where i8 not in (1) and not b", 1, 8, "'NOT' requires a boolean"),
+        ("select i8 from types where b and d * 2 > d", 1, 36, r"temporal operation DATE \* BIGINT"),
+        ("select i8 from types where s like 'a' and i8 like 'a%'", 1, 46, "in LIKE expression"),
+        ("select i8 from types where i8 <> 1 and interval '1 day' <> 3", 1, 57, "INTERVAL != BIGINT"),
+        ("select i8 from types where i8 and b", 1, 31, "TINYINT AND BOOLEAN"),
+        ("select i8, (select count(*) from orders where b) from types\nwhere s", 2, 1, "non-boolean predicate"),
+        ("select 1 from types x join types y on x.b = y.b join types z on z.s", 1, 62, "must be boolean"),
+        ("select sum(i8), sum(s) from types", 1, 17, r"such values: sum\(VARCHAR\)"),
+        ("select i8 from types union select 1, 2", 1, 22, "different number of columns"),
+        ("select i8, count(*) from types group by rollup (3)", 1, 49, "the position 3, and SELECT 2 columns"),
+        ("select i8, count(*) from types group by cube (1, 2)", 1, 50, "is an aggregate"),
+        ("select i8, count(*) from types group by grouping sets ((1), (0))", 1, 62, "the position 0"),
+    ],
+)
+def test_wrong_expressions_have_line_and_column(text, line, column, words, tables):
+    with pytest.raises(SqlError, match=rf"^line {line}, column {column}: .*{words}") as raised:
+        plan_sql(text, tables)
+    assert (raised.value.line, raised.value.column) == (line, column)
+
+
 @pytest.mark.parametrize("text", ["select cast('x' as int)", "select date '1998-12-41'"])
 def test_constants_that_cannot_be_cast(text, tables):
     with pytest.raises(CastFailed, match="cannot cast"):

@@ -43,7 +43,7 @@ SECTIONS: dict[str, tuple[tuple[str, str], ...]] = {
         ("DISTINCT", "select distinct a from t"),
         ("DISTINCT ON", "select distinct on (a) a, b from t order by a, b"),
         ("GROUP BY expressions, positions", "select a % 2 as x, count(*) as n from t group by 1"),
-        ("positions in GROUPING SETS", "select a % 2 as x, count(*) as n from t group by rollup (1)"),
+        ("positions in GROUPING SETS, ROLLUP, CUBE", "select a % 2 as x, count(*) as n from t group by rollup (1)"),
         ("HAVING", "select a from t group by a having count(*) > 1"),
         ("GROUPING SETS, ROLLUP, CUBE", "select a, b, count(*) as n from t group by cube (a, b)"),
         ("ORDER BY expressions, NULLS FIRST/LAST", "select a from t order by -a nulls first"),
