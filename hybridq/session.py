@@ -190,12 +190,13 @@ class Session:
             What queries call it.
         source : str, path, list, pyarrow.Table or pandas.DataFrame
             A Parquet file, a folder of them, a glob, a list of files, an fsspec URL, or a table in memory. Workers must
-            see files under the same paths.
+            see files under the same paths. Keys of folders ``key=value`` below that place are columns as well, after
+            those of the files: int64, date32 or string (``hybridq.partitioning``).
 
         Raises
         ------
         DataError
-            The data is missing, is not Parquet, or its files have different schemas.
+            The data is missing, is not Parquet, or its files have different schemas or keys.
         """
         self._check_open()
         self._catalog.register(name, source)
