@@ -20,7 +20,7 @@ FUNCTIONS: Mapping[str, str] = MappingProxyType(
         "date_add": "x + INTERVAL '1 day'", "dateadd": "x + INTERVAL '1 day'", "date_sub": "x - INTERVAL '1 day'",
         "add_months": "x + INTERVAL '1 month'",
         "last_day": "date_trunc('month', x) + INTERVAL '1 month' - INTERVAL '1 day'",
-        "strftime": "to_char(x, '%Y-%m-%d')", "strptime": "CAST(x AS TIMESTAMP)", "getdate": "now()",
+        "strftime": "to_char(x, '%Y-%m-%d')", "strptime": "to_timestamp(x, '%Y-%m-%d')", "getdate": "now()",
         "time_bucket": "date_bin(INTERVAL '15 minutes', x)",
         "if": "CASE WHEN a THEN b ELSE c END", "iif": "CASE WHEN a THEN b ELSE c END",
         "isnull": "x IS NULL, or coalesce(a, b)", "zeroifnull": "coalesce(x, 0)",

@@ -13,6 +13,7 @@ import pyarrow as pa
 from hybridq.errors import Unsupported
 from hybridq.frontend.coercion import cast_to, common_type_of
 from hybridq.frontend.list_forms import call_of, list_form
+from hybridq.frontend.time_formats import parsed
 from hybridq.plan.expressions import Call, Case, Cast, Expression, Literal
 from hybridq.plan.functions import TIME_FORMATS, TRUNCATIONS
 from hybridq.types import is_integer, is_interval, is_string, is_time
@@ -157,8 +158,12 @@ TIMES_OF: Mapping[str, tuple[pa.DataType, str]] = {
 def _moment_of(name: str, arguments: Sequence[Expression]) -> Expression:
     data_type, unit = TIMES_OF[name]
     value, *formats = arguments
+    if len(formats) > 1 or (formats and name not in ("to_date", "to_timestamp")):
+        raise Unsupported(f"{name} with several formats or a zone is not supported")
+    if formats and not is_string(value.type):
+        raise Unsupported(f"{name} with a format reads texts, not {value.type}")
     if formats:
-        raise Unsupported(f"{name} with a format or a zone is not supported: texts are read as 2024-12-31 23:59:59")
+        return parsed(name, value, formats[0], data_type)
     if is_integer(value.type) and unit:
         counted = Cast(pa.timestamp(unit, data_type.tz), cast_to(value, pa.int64()))
         return counted if counted.type == data_type else Cast(data_type, counted)

@@ -130,7 +130,12 @@ SECTIONS: dict[str, tuple[tuple[str, str], ...]] = {
         ("EXTRACT, DATE_TRUNC", "select extract(year from day) as x, date_trunc('month', m) as y from t"),
         (f"TO_CHAR: %{', %'.join(TIME_FORMATS)}", "select to_char(m, '%Y-%m-%d %H:%M') as x from t"),
         ("TO_CHAR with the items of PostgreSQL", "select to_char(m, 'YYYY-MM-DD') as x from t"),
-        ("TO_DATE, TO_TIMESTAMP with a format", "select to_date(s, '%d/%m/%Y') as x from t"),
+        ("TO_DATE, TO_TIMESTAMP with a format of digits", "select to_date(s, '%d/%m/%Y') as x from t where a < 0"),
+        (
+            "their items in PostgreSQL's words",
+            "select to_timestamp(s, 'YYYY-MM-DD HH24:MI:SS') as x from t where a < 0",
+        ),
+        ("names of months in their formats", "select to_date(s, '%d %b %Y') as x from t"),
         ("dates and intervals", "select day + interval '1' month as x from t where m < now() - interval '90' day"),
         ("differences of dates", "select m - m as x from t"),
         ("array literals and subscripts", "select [a, b] as x, [a, b, 3][2:3] as y from t"),
