@@ -3,7 +3,8 @@
 It takes apart those whose rows are chosen by equalities with values of the outer query. So a subquery that is chosen
 otherwise (``u.a < t.a``) is joined with the different values that the outer query's table has, and those are equal to
 the outer query's. A value that is NULL has to choose no rows: where that is not certain nothing is written anew. The
-first row of an order becomes an aggregate, EXISTS a count, and LATERAL with LIMIT a condition on row_number().
+first row of an order becomes an aggregate, so does a single row, beside the number of rows; EXISTS becomes a count, and
+LATERAL with LIMIT a condition on row_number().
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from hybridq.frontend.sql_text import changed
 _STRICT_WORDS = frozenset({"between", "and", "interval", "date", "timestamp", "like", "ilike"})
 _STRICT_SIGNS = frozenset("+-*/%<>=!().,")
 _COMPARISONS = frozenset({"=", "<", ">", "between", "like", "ilike"})
+_SEVERAL = "a subquery that is used as a value gives more than one row"
 _LIMITED = frozenset({"select", "from", "where", "group", "having", "order", "limit", "offset"})
 
 
@@ -196,9 +198,11 @@ class _Rewriting(ColumnReader, SubqueryReader):
         if self._aggregates(inner):
             self._check_clauses(inner, {"select", "from", "where"}, aggregates=True)
             return begin, end, self._chosen(self._words(inner, "select", choice), inner, choice)
-        if before == "lateral":
+        if before in ("lateral", "from", "join"):
             raise NotRead
-        return begin, end, self._chosen(self._first(inner, choice), inner, choice)
+        if "limit" in inner.clauses:
+            return begin, end, self._chosen(self._first(inner, choice), inner, choice)
+        return begin, end, self._only(inner, choice)
 
     def _check_clauses(self, inner: Select, clauses: set[str], aggregates: bool) -> None:
         if self._aggregates(inner) is not aggregates or not inner.clauses.keys() <= clauses:
@@ -223,6 +227,17 @@ class _Rewriting(ColumnReader, SubqueryReader):
         if "order" not in inner.clauses:
             return f"min({value})"  # any row will do
         return f"first_value({value} order by {self._order(inner, items, choice)})"
+
+    def _only(self, inner: Select, choice: _Choice) -> str:
+        """Return the value of a subquery's only row, whose number is checked where it is used: other rows need not."""
+        self._check_clauses(inner, {"select", "from", "where", "order"}, aggregates=False)
+        items = self._select_items(inner)
+        if len(items) != 1 or self._value(inner.clauses["select"][0] + 1) == "distinct":
+            raise NotRead
+        count = self._chosen("count(*)", inner, choice)
+        value = self._chosen(f"min({self._written(items[0].span, choice.names)})", inner, choice)
+        single = f"cast(case when {count} > 1 then '{_SEVERAL}' else 'true' end as boolean)"
+        return f"(case when {single} then {value} end)"
 
     def _order(self, inner: Select, items: Sequence[SelectItem], choice: _Choice) -> str:
         """Return ORDER BY with the columns of SELECT that it names by position or alias written out."""

@@ -85,6 +85,7 @@ SECTIONS: dict[str, tuple[tuple[str, str], ...]] = {
         ("scalar, correlated", "select a, (select max(c) from u where u.a = t.a) as x from t"),
         ("correlated by other comparisons", "select a, (select max(c) from u where u.a < t.a) as x from t"),
         ("EXISTS as a value", "select a, exists (select 1 from u where u.a < t.a) as x from t"),
+        ("scalar, a row looked up", "select a, (select c from u where u.a = t.a and c > 5) as x from t"),
         (
             "scalar, the first row of an order",
             "select a, (select c from u where u.a = t.a order by c desc limit 1) as x from t",

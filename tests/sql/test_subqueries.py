@@ -77,6 +77,14 @@ QUERIES = [
     "select a, not exists (select 1 from r where c = a and d > b) as x from l",
     "select a, case when exists (select 1 from r where c > a order by m) then b else k end as x from l",
     "select a from l where exists (select 1 from r where c < a) or b = (select max(d) from r where c > a)",
+    # the only row
+    "select a, (select d from r where m = a) as x, (select s2 from r where m = b and c > k) as y from l",
+    "select a, (select d > 2 from r where m = k) as x from l",
+    "select a, (select d from r where m > a and m < a + 2 order by d) as x from l where a < 4",
+    "select a from l where (select s2 from r where m = a) >= s1 or b = 1",
+    "select k, sum(x) as t from (select k, (select d from r where m = a) as x from l) as q group by k",
+    "select m from (values (1), (8)) v(m) where (select d from (select m as n, d from r union all select 9, 1 union all"
+    " select 9, 2) q where n = v.m) > 0",
     # the first row, and the first rows of each
     "select a, (select m from r where c = a order by m desc limit 1) as x from l",
     "select a, (select d as o from r where c < a order by o desc nulls last, m limit 1) as x from l",
@@ -205,7 +213,8 @@ def test_a_row_of_nothing_is_never_lost_silently(sides, sql, column):
     [
         ("select a, (select max(d) from r where c < a or d = 1) as x from l", 11),
         ("select a, (select max(d) from r where coalesce(c, 1) < coalesce(a, 1)) as x from l", 11),
-        ("select a, (select d from r where c < a) as x from l", 11),
+        ("select a, (select distinct d from r where c < a) as x from l", 11),
+        ("select (select d from r where m = a) as x, count(*) as n from l group by 1", 8),
         ("select k, sum((select count(*) from r where c < a)) as n from l group by k", 15),
         ("select a from l where a in (select d from r where c < a order by m limit 1)", 28),
         ("select a, x.y from l, lateral (select s1 || s2 as y from r where c = a order by m limit 1) x", 23),
@@ -222,6 +231,13 @@ def test_a_value_of_more_than_one_row_is_an_error(sides):
     session, _ = sides
     query = session.sql("select a, (select c from r) as x from l")
     with pytest.raises(ExecutionError, match="more than one row"):
+        query.collect()
+
+
+def test_a_value_of_more_than_one_row_for_one_row_is_an_error(sides):
+    session, _ = sides
+    query = session.sql("select e, (select m from (select 1 as n, m from r) q where n = e - e + 1) as x from s")
+    with pytest.raises(ExecutionError, match="a subquery that is used as a value gives more than one row"):
         query.collect()
 
 
