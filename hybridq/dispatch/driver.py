@@ -263,7 +263,7 @@ class Driver(Delivering):
         count = Counter(device.kind for device in devices)
         if max(count.values(), default=0) < 2 or (len(count) == 1 and count["cpu"] <= MOST_NAMED):
             return  # Dask has no choice, and sends what is needed as soon as a chunk waits for it
-        self._executor.share([self._output(stage) for stage in builds], devices)
+        self._executor.share([key for stage in builds for key in self._outputs(stage)], devices)
 
     def _entry_seconds(self, builds: Sequence[int]) -> dict[Kind, float]:
         """Return the seconds that it takes to pass build sides to each kind of device, from where they were made."""
@@ -320,8 +320,8 @@ class Driver(Delivering):
             run.bytes_per_row = chunk.decoded_bytes / chunk.rows
         task, tables = run.task(state, self._query, self._executor.topic)
         given = {stage: sent for stage in task.inputs if (sent := self._runs[stage].given()) is not None}
-        left = tuple(stage for stage in task.inputs if stage not in given)
-        inputs = [self._output(stage) for stage in left]
+        keys = [(stage, key) for stage in task.inputs if stage not in given for key in self._outputs(stage)]
+        left, inputs = tuple(stage for stage, _ in keys), [key for _, key in keys]
         if ahead:
             inputs.append(ahead)
         pieces = self._piece_lists(run, chunk)
@@ -382,7 +382,8 @@ class Driver(Delivering):
         answer = self._runs[stage].answer
         if answer is not None:
             return opened(answer)
-        return self._executor.fetch(self._output(stage), self._stop.is_set)
+        (key,) = self._outputs(stage)
+        return self._executor.fetch(key, self._stop.is_set)
 
     def _subquery_value(self, stage: int) -> Any:
         return value_of(self._fetch(stage), self._runs[stage].stage.title)
@@ -393,6 +394,10 @@ class Driver(Delivering):
         """Merge all partial results of a stage, or the neighbours that are ready to be folded."""
         if last and (tables := run.parts_here()) is not None:
             self._merge_here(run, tables)
+            return
+        if last and self._is_read_in_parts(run):
+            run.stay_in_parts()
+            self._stage_done(run)
             return
         parts = list(run.parts) if count is None else run.ready_to_fold() or []
         kind: Kind = "cpu"
@@ -408,6 +413,12 @@ class Driver(Delivering):
         if kind == "gpu" and last:
             task = replace(task, output=self._where_output_stays(run))
         self._executor.merge(task, [part.key for part in parts], kind, MERGE_PRIORITY)
+
+    def _is_read_in_parts(self, run: StageRun) -> bool:
+        """Tell whether a stage's output is left to be put together by the tasks that read it: those of a few CPUs."""
+        number = run.stage.id
+        few = len(self._devices) <= MOST_NAMED and all(device.kind == "cpu" for device in self._devices)
+        return few and number in self._read_by_tasks and number not in self._values and run.may_stay_in_parts()
 
     def _merge_here(self, run: StageRun, tables: Sequence[pa.Table]) -> None:
         """Merge small partial results in this process: to have a worker do it would take longer than the rest."""

@@ -103,6 +103,7 @@ class QueryRun:
             stage.id: [other.id for other in plan.stages if stage.id in other.dependencies] for stage in plan.stages
         }
         self._read_by_tasks = {number for stage in plan.stages for number in stage.inputs}
+        self._values = {number for stage in plan.stages for _, number in stage.subqueries}
         by_stage = {decision.stage: decision for decision in decisions}
         runs: dict[int, StageRun] = {}
         for stage in plan.stages:
@@ -146,11 +147,12 @@ class QueryRun:
                 return run
         return None
 
-    def _output(self, stage: int) -> str:
-        output = self._runs[stage].output
-        if output is None:
+    def _outputs(self, stage: int) -> list[str]:
+        """Return the keys that a stage's output is under: several, in order, where it stays in parts."""
+        found = self._runs[stage].output_keys()
+        if not found:
             raise RuntimeError(f"stage {stage} has no output yet")
-        return output
+        return found
 
     def _has_cpu(self) -> bool:
         return any(device.kind == "cpu" for device in self._devices)

@@ -22,6 +22,7 @@ from hybridq.config import Config
 from hybridq.dispatch.chunk_states import ChunksOut, ChunkState, Merging, Part, Waiting, sent_with, source_rows
 from hybridq.dispatch.footprint import Footprint
 from hybridq.dispatch.memory import FOOTPRINT_FACTOR
+from hybridq.dispatch.output_parts import MOST_PARTS
 from hybridq.dispatch.pieces import PROBING, PieceList, entry_name
 from hybridq.dispatch.progress import KindProgress
 from hybridq.dispatch.recording import add_span, record_chunk
@@ -32,7 +33,7 @@ from hybridq.errors import ExecutionError
 from hybridq.physical.binding import bind
 from hybridq.physical.branches import BranchedSource, SingleSource, Splits, chunk_source
 from hybridq.physical.chunks import Chunk, MemoryUnits, PieceUnits, RangeUnits
-from hybridq.physical.merges import AggregateMerge, SortMerge
+from hybridq.physical.merges import AggregateMerge, ConcatenateMerge, SortMerge
 from hybridq.physical.partitions import SplitChunk, in_range
 from hybridq.physical.pipeline import AlignedBuild, SortedRunSink, Stage, TableSource
 from hybridq.physical.same import Same
@@ -69,6 +70,8 @@ class StageRun:
         The output is not on the cluster any more: nobody needed it.
     ahead : dict of int to str
         By chunk, the key of the task that reads, or has read, ahead for it.
+    in_parts : bool
+        The results of its chunks are the output, which is put together by the tasks that read it.
     delivering : bool
         The results of its chunks are the answer, one after the other, and are handed over like that.
     delivery_begun : bool
@@ -118,6 +121,7 @@ class StageRun:
     footprint: Footprint = field(init=False)
     attempts: dict[int, int] = field(default_factory=dict)
     ahead: dict[int, str] = field(default_factory=dict)
+    in_parts: bool = False
     delivering: bool = False
     delivery_begun: bool = False
     delivered_rows: int = 0
@@ -335,7 +339,7 @@ class StageRun:
     @property
     def stays_in_parts(self) -> bool:
         """Tell whether the results of the chunks are not merged."""
-        return self.stage.keeps_pieces or self.delivering
+        return self.stage.keeps_pieces or self.delivering or self.in_parts
 
     def next_part(self) -> Part | None:
         """Return the result that comes next in order; ``None``: its chunk is not done yet, or there is no other."""
@@ -409,6 +413,22 @@ class StageRun:
         tables = [opened(each) for each in sent if each is not None]
         return tables if len(tables) == len(sent) else None
 
+    def may_stay_in_parts(self) -> bool:
+        """Tell whether the last merge would only put a few results one below the other, which readers can do.
+
+        Dask makes again what is lost of them, as long as they were not made of pieces.
+        """
+        stage = self.stage
+        plain = isinstance(stage.merge, ConcatenateMerge) and stage.merge.count is None and not stage.finish
+        whole = bool(stage.schema) and not stage.split_inputs and not self.stopped_early
+        return plain and whole and 1 < len(self.parts) <= MOST_PARTS
+
+    def stay_in_parts(self) -> None:
+        """Leave the output as it is."""
+        self.in_parts = True
+        self.output_bytes = sum(part.bytes for part in self.parts)
+        self.output_address = max(self.parts, key=lambda part: part.bytes).address
+
     def begin_merge(self, parts: list[Part], kind: Kind, last: bool) -> str:
         """Note that partial results are being merged; return the merge's key."""
         key = f"hybridq_merge-{self.prefix}-{next(self.serial)}"
@@ -459,7 +479,7 @@ class StageRun:
     def finish(self) -> None:
         """Note that the output is there."""
         self.status = "done"
-        if self.stage.keeps_pieces:
+        if self.stage.keeps_pieces or self.in_parts:
             self.report.output_rows = sum(part.rows for part in self.parts)
         elif self.delivering:
             self.report.output_rows = self.answer_rows
@@ -513,8 +533,8 @@ class StageRun:
         return PieceList(reader, self.stage.id, self.prefix, tuple(addresses), tuple(entries))
 
     def output_keys(self) -> list[str]:
-        """Return the keys of the output: one, or those of the pieces."""
-        if self.stage.keeps_pieces:
+        """Return the keys of the output: one, or those of its parts or pieces."""
+        if self.stage.keeps_pieces or self.in_parts:
             return [part.key for part in self.parts]
         return [] if self.output is None else [self.output]
 

@@ -36,6 +36,7 @@ from hybridq.dispatch.memory import (
     merges_lists,
 )
 from hybridq.dispatch.merging import finished_on_device, merge_tables
+from hybridq.dispatch.output_parts import inputs_of
 from hybridq.dispatch.pieces import Fetch, PieceList, PieceReader, PieceStore, cut_run, samples_of, split_pieces
 from hybridq.dispatch.read_ahead import ReadAhead
 from hybridq.dispatch.sending import ANSWER_BYTES, opened, packed
@@ -82,7 +83,7 @@ class ChunkTask:
     memory : tuple of int
         What the first tables are: ``SOURCE``, or an aligned build side's id.
     inputs : tuple of int
-        Stages whose outputs the other tables are.
+        Stages whose outputs the other tables are; one whose output is in several parts is there for each of them.
     given : tuple of (int, bytes)
         Stages whose outputs, being small, come with the order itself: in Arrow's stream format.
     hot : HotColumns or None
@@ -221,7 +222,7 @@ def compute_chunk(
     """
     stage = load_stage(task.stage)
     chunk = _with_tables(task, tables)
-    inputs = dict(zip(task.inputs, tables[len(task.memory) :], strict=True))
+    inputs = inputs_of(task.inputs, tables[len(task.memory) :])
     inputs |= {number: opened(sent) for number, sent in task.given}
     account: DeviceAccount | None = getattr(engine, "memory", None)
     cache: ColumnCache[Any] | None = getattr(engine, "cache", None)

@@ -119,8 +119,10 @@ class FakeExecutor:
             files = [pq.ParquetFile(path).read_row_groups(list(groups)) for path, groups in task.chunk.source.files]
             source = pa.concat_tables(files).rename_columns(["t.x"])
         else:
+            own = [key for key, number in zip(inputs, task.inputs, strict=False) if number == task.inputs[0]]
             given = [opened(sent) for _, sent in task.given]
-            source = memory[0].rename_columns(["t.x"]) if memory else (given or [self.values[inputs[0]]])[0]
+            read = memory[:1] or given[:1] or [self.values[key] for key in own]
+            source = pa.concat_tables(read).rename_columns(["t.x"])
         self.values[task.key] = source
         workers = [each for each in self.there if each.kind == kind]
         worker = workers[next(self._names) % len(workers)]

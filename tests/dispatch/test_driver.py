@@ -154,6 +154,48 @@ def test_an_output_that_the_client_has_is_not_made_again_when_its_worker_is_lost
     assert [stage.retries for stage in report.stages] == [0, 1, 0]
 
 
+CPUS = [device("cpu"), device("cpu", 1)]
+
+
+@pytest.mark.parametrize(("devices", "units", "merges"), [(CPUS, 1, 0), (CPUS[:1], 1, 0), (BOTH, 1, 1), (CPUS, 20, 0)])
+def test_rows_that_only_stand_below_each_other_stay_in_parts(devices, units, merges):
+    executor = FakeExecutor(devices)
+    stages = [scan_stage(100), follow_up(1, 0), follow_up(2, 0)]
+    driver, report = make_driver(executor, 100, "cpu", stages=stages, chunk_units=units)
+    assert values(driver.run()) == list(range(100))
+    assert len(executor.merges) == merges
+    assert [stage.output_rows for stage in report.stages] == [100, 100, 100]
+    scans = [task.key for task in executor.tasks if "-q-0-" in task.key]
+    if not merges:
+        assert [inputs for task, inputs in zip(executor.tasks, executor.inputs, strict=True) if task.inputs] == [
+            scans
+        ] * 2
+    assert set(executor.values) == executor.released
+
+
+def test_many_parts_are_merged():
+    executor = FakeExecutor(CPUS)
+    stages = [scan_stage(170), follow_up(1, 0)]
+    driver, _ = make_driver(executor, 170, "cpu", stages=stages, chunk_units=1)
+    assert values(driver.run()) == list(range(170))
+    assert len(executor.merges) == 1
+
+
+def test_a_reader_of_parts_that_is_lost_reads_them_again():
+    def lose_one(executor, task):
+        if not task.inputs or len(executor.there) == 1:
+            return None
+        executor.there = CPUS[:1]
+        return "vanish"
+
+    executor = FakeExecutor(CPUS, lose_one)
+    driver, report = make_driver(executor, 100, "cpu", stages=[scan_stage(100), follow_up(1, 0)], chunk_units=1)
+    assert values(driver.run()) == list(range(100))
+    assert executor.inputs[-1] == executor.inputs[-2]
+    assert [stage.retries for stage in report.stages] == [0, 1]
+    assert set(executor.values) == executor.released - {executor.tasks[-2].key}
+
+
 def test_chunks_that_read_a_build_side_go_to_different_workers():
     build = dataclasses.replace(scan_stage(20), id=0)
     probe = dataclasses.replace(scan_stage(60), id=1, builds=(BroadcastBuild(0, 0, ("t.x",), SCHEMA),))
