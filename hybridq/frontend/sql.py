@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -30,6 +31,7 @@ from hybridq.frontend.sql_guards import (
     moves_conditions_below_aggregates,
 )
 from hybridq.frontend.sql_joins import join_notes
+from hybridq.frontend.sql_macros import with_macros_spelled_out
 from hybridq.frontend.sql_numbers import with_doubles, with_numbers
 from hybridq.frontend.sql_places import with_place
 from hybridq.frontend.sql_positions import with_positions_spelled_out
@@ -67,6 +69,8 @@ _SETTINGS = {
 _NOTHING = "EmptyRelation: rows=0"
 _MAKE_NOTHING = ("eliminate_limit", "eliminate_filter", "eliminate_join", "propagate_empty_relation")
 """DataFusion's rules that put an empty table in the place of what has no rows."""
+
+_UNREADABLE = re.compile(r"(?:Parser|Tokenizer)Error")
 
 _OTHER_FORMS = (
     (row_text.REFUSED, row_text.with_rows_called),
@@ -205,7 +209,7 @@ def _substrait(text: str, tables: Mapping[str, Schema], push_filters: bool = Tru
 
 def _rewritten(text: str) -> str:
     """Return the text with what DataFusion takes otherwise, or refuses, in words that it takes as they are meant."""
-    return with_single_rows_compared(with_positions_spelled_out(with_synonyms(text)))
+    return with_single_rows_compared(with_positions_spelled_out(with_synonyms(with_macros_spelled_out(text))))
 
 
 def _options() -> datafusion.SQLOptions:
@@ -264,8 +268,10 @@ def _exported(text: str, tables: Mapping[str, Schema], push_filters: bool) -> _E
         except Exception as error:
             found = _with_names_apart(context, text, options, error)
             if found is None:
+                if _UNREADABLE.search(str(error)):
+                    context.sql_with_options(original, options)  # fails, too, and tells the place in the text as it is
                 if text != written and unnested is None:
-                    context.sql_with_options(written, options)  # fails, too, and tells the place in the text as it is
+                    context.sql_with_options(written, options)  # in the words of the text, or nearly so
                 raise
             frame, text, answer = found
         logical = frame.optimized_logical_plan()
@@ -303,7 +309,7 @@ def _exported(text: str, tables: Mapping[str, Schema], push_filters: bool) -> _E
     except HybridqError:
         raise
     except Exception as error:  # DataFusion raises plain Exception for most failures
-        refusal = translated(error, text, tables)
+        refusal = translated(error, original, tables)
         raise (with_place(refusal, original, fails) if isinstance(refusal, SqlError) else refusal) from error
     except BaseException as error:
         # A panic of DataFusion's Rust code is no Exception, so that nobody hides it; the query is still at fault.

@@ -35,7 +35,7 @@ FUNCTIONS: Mapping[str, str] = MappingProxyType(
         "approx_count_distinct": "approx_distinct(x)", "group_concat": "string_agg(x, ',')",
         "listagg": "string_agg(x, ',' ORDER BY x)", "list": "array_agg(x)", "count_if": "count(*) FILTER (WHERE x)",
         "countif": "count(*) FILTER (WHERE x)", "sum_if": "sum(x) FILTER (WHERE y)", "every": "bool_and(x)",
-        "arg_max": "first_value(x ORDER BY y DESC)", "max_by": "first_value(x ORDER BY y DESC)",
+        "arg_max": "first_value(x ORDER BY y DESC NULLS LAST)", "max_by": "first_value(x ORDER BY y DESC NULLS LAST)",
         "arg_min": "first_value(x ORDER BY y)", "min_by": "first_value(x ORDER BY y)",
         "quantile": "quantile_disc(x, 0.5)", "to_number": "CAST(x AS DECIMAL(18, 2))",
         "list_value": "[a, b]",
@@ -52,6 +52,10 @@ CLAUSES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (
             r"\border\s+by\s+all\b",
             "ORDER BY ALL is not supported: name the columns, or write ORDER BY 1, 2",
+        ),
+        (
+            r"\bbetween\s+symmetric\b",
+            "BETWEEN SYMMETRIC is not supported: write BETWEEN least(a, b) AND greatest(a, b)",
         ),
         (r"\bcollate\b", "COLLATE is not supported: strings are compared by code point"),
         (r"\blateral\b", "this LATERAL subquery is not supported: try a join, and row_number() in place of LIMIT"),

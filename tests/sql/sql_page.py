@@ -137,6 +137,10 @@ SECTIONS: dict[str, tuple[tuple[str, str], ...]] = {
             "select to_timestamp(s, 'YYYY-MM-DD HH24:MI:SS') as x from t where a < 0",
         ),
         ("names of months in their formats", "select to_date(s, '%d %b %Y') as x from t"),
+        (
+            "YEAR, MONTH, ..., DATEDIFF, DATEADD, LAST_DAY, IF, MOD, LISTAGG and others of other databases",
+            "select year(day) as x, datediff('month', day, m) as y, if(a > 1, mod(a, 3), 0) as z from t",
+        ),
         ("dates and intervals", "select day + interval '1' month as x from t where m < now() - interval '90' day"),
         ("differences of dates", "select m - m as x from t"),
         ("array literals and subscripts", "select [a, b] as x, [a, b, 3][2:3] as y from t"),
