@@ -29,6 +29,7 @@ from hybridq.frontend.sql_guards import (
     fails_below_joins,
     has_constant_conditions_beside_aggregates,
     moves_conditions_below_aggregates,
+    repeats_comparison,
 )
 from hybridq.frontend.sql_joins import join_notes
 from hybridq.frontend.sql_macros import with_macros_spelled_out
@@ -278,6 +279,11 @@ def _exported(text: str, tables: Mapping[str, Schema], push_filters: bool) -> _E
         before = frame.logical_plan().display_indent()
         if drops_single_rows(before):
             raise refused_single_row(text)
+        if repeats_comparison(before):
+            raise Unsupported(
+                "NOT IN over a subquery with the same comparison in its WHERE (a NOT IN (SELECT b ... WHERE b = a)) is "
+                "not supported: write NOT EXISTS"
+            )
         harmful = _harmful_rules(logical.display_indent(), before)
         if _NOTHING in logical.display_indent() and ("decimal" in str(frame.schema()) or "Union" in before):
             # A decimal may stand in for a floating-point number, which of an empty table nobody can tell.

@@ -20,6 +20,12 @@ _TEXT = re.compile(r'\w*Utf8\w*\("[^"]*"\)')
 _AGGREGATE_OF_NOTHING = re.compile(r"Aggregate: groupBy=\[\[(\]|ROLLUP|CUBE|GROUPING SETS)")
 _ROWS_OF_NOTHING = re.compile(rf"\s*(?:{_AGGREGATE_OF_NOTHING.pattern}|Limit: skip=[1-9])")
 _SUBQUERY = re.compile(r"(?:\b(EXISTS|IN|ANY|ALL) )?\(<subquery>\)")
+_PROJECTED = re.compile(r"\s*Projection: (.+?)(?: AS \S+)?$")
+_DENIED = r"(?:NOT IN|(?:=|<>|!=) ALL) \(<subquery>\)"
+_COMPARED = r"(?:(?:NOT )?IN|(?:=|<>|!=) (?:ANY|ALL)) \(<subquery>\)"
+_OWN_NOT = re.compile(r"NOT (?:IN|EXISTS|I?LIKE|BETWEEN|NULL)\b|IS NOT ")
+"""NOT that is part of a comparison, and denies nothing else."""
+_OUTER = re.compile(r"outer_ref\(([^()]*)\)")
 _CONDITION = re.compile(r"\bFilter: (.*)")
 _EXISTS = re.compile(r"\bEXISTS ?\(<subquery>\)")
 _BETWEEN = re.compile(r" BETWEEN (.+?) AND ")
@@ -86,6 +92,42 @@ def drops_single_rows(plan: str) -> bool:
                 having = lines[each - 1].lstrip().startswith("Filter:")
                 if (word or having) and _ROWS_OF_NOTHING.match(lines[each]) and _depends(lines, each):
                     return True
+    return False
+
+
+def repeats_comparison(plan: str) -> bool:
+    """Tell whether NOT IN is over rows that are chosen by the comparison which it makes itself.
+
+    DataFusion drops one of the two, and then takes all rows for those that NOT IN is over, NULL among them.
+
+    Parameters
+    ----------
+    plan : str
+        DataFusion's plan before optimisation, indented.
+    """
+    lines = _TEXT.sub("''", plan).splitlines()
+    for position, line in enumerate(lines):
+        if "(<subquery>)" not in line or not ("NOT " in line or "ALL " in line):
+            continue
+        for begin in _below(lines, position):
+            if lines[begin].strip() != "Subquery:" or _depth(lines[begin]) != _depth(line) + 2:
+                continue
+            inside = list(_without_subqueries(lines, begin))
+            projected = next((found[1] for each in inside if (found := _PROJECTED.match(lines[each]))), "")
+            conditions = [found[1] for each in inside if (found := _CONDITION.search(lines[each]))]
+            if any(_is_repeated(condition, projected, line) for condition in conditions):
+                return True
+    return False
+
+
+def _is_repeated(condition: str, column: str, line: str) -> bool:
+    """Tell whether a part of a condition is the equality of a subquery's column with what it is compared with."""
+    for part in _OUTER.sub(r"\1", condition).split(" AND "):
+        first, equal, second = part.partition(" = ")
+        other = second if first == column else first if second == column else ""
+        compared = _COMPARED if "NOT " in _OWN_NOT.sub("", line) else _DENIED
+        if equal and other and re.search(rf"(?<!\S){re.escape(other)} {compared}", line):
+            return True
     return False
 
 

@@ -97,6 +97,10 @@ QUERIES = [
     "select a, x.* from l, lateral (select * from r where d = b and c is not null order by m limit 1) as x",
     "select a, x.c, x.n from l, lateral (select c, count(*) n from r where d >= b group by c order by n, 1 limit 2) x",
     "select a, x.n from l, lateral (select max(m) as n from r where c < a) as x",
+    # the comparison of IN once more
+    "select a, b from l where a in (select d from r where d = a) or b = 3",
+    "select a, b from l where a not in (select d from r where c = a and d = b)",
+    "select a, b from l where a in (select d from r where d = a and c > 2) and b not in (select d from r where c = b)",
     # aggregates of all rows, which have a row for no rows
     "select a, b from l where exists (select count(*) from r where c = a and m > 4)",
     "select a, b from l where not exists (select max(d) from r where c = a)",
@@ -206,6 +210,23 @@ def test_a_row_of_nothing_is_never_lost_silently(sides, sql, column):
     session, _ = sides
     with pytest.raises(Unsupported, match=f"line 1, column {column}: a subquery that depends on the query around it"):
         session.sql(sql)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "a not in (select d from r where d = a)",
+        "a not in (select d from r where l.a = r.d and c > 1) or b = 3",
+        "not (a in (select d as x from r where c = b and d = a))",
+        "a + 1 not in (select distinct d + 1 from r where d + 1 = a + 1)",
+        "a <> all (select d from r where d = a)",
+        "not a = any (select d from r where d = a)",
+    ],
+)
+def test_not_in_over_what_its_own_comparison_chooses_is_refused(sides, condition):
+    session, _ = sides
+    with pytest.raises(Unsupported, match=r"NOT IN over a subquery with the same comparison .* write NOT EXISTS"):
+        session.sql(f"select a from l where {condition}")
 
 
 @pytest.mark.parametrize(
