@@ -260,8 +260,7 @@ class Driver(Delivering):
         if run.untaken_rows <= self._config.cpu_chunk_rows and not (large and several):
             return
         devices = [device for device in self._devices if device.kind in kinds]
-        count = Counter(device.kind for device in devices)
-        if max(count.values(), default=0) < 2 or (len(count) == 1 and count["cpu"] <= MOST_NAMED):
+        if max(Counter(device.kind for device in devices).values(), default=0) < 2 or self._few_cpus:
             return  # Dask has no choice, and sends what is needed as soon as a chunk waits for it
         self._executor.share([key for stage in builds for key in self._outputs(stage)], devices)
 
@@ -333,15 +332,23 @@ class Driver(Delivering):
         task = replace(task, split_memory=memory, stay=stay, send=run.part_bytes(chunk))
         if kind == "gpu" and task.complete:
             task = replace(task, output=self._where_output_stays(run))
-        if kind == "cpu" and left and not task.complete:
+        if self._few_cpus and left and not task.complete:
             state.worker = self._worker_for(left)
         self._executor.run_chunk(task, tables, inputs, kind, -run.stage.id, state.worker)
+
+    @property
+    def _few_cpus(self) -> bool:
+        """Tell whether each chunk may be given to a certain worker: they are few, and all of one kind.
+
+        Where that worker is gone, Dask takes any other, and would not ask whether it is a CPU or a GPU.
+        """
+        return len(self._devices) <= MOST_NAMED and all(device.kind == "cpu" for device in self._devices)
 
     def _worker_for(self, inputs: Sequence[int]) -> str:
         """Return the worker that is to run a CPU's chunk which reads these stages' outputs; empty: Dask may choose."""
         largest = max((self._runs[stage] for stage in inputs), key=lambda made: made.output_bytes)
         busy = Counter(state.worker for run in self._runs.values() for state in run.running.values())
-        return least_busy([each for each in self._devices if each.kind == "cpu"], busy, largest.output_address)
+        return least_busy(self._devices, busy, largest.output_address)
 
     def _where_to_stay(self, run: StageRun) -> Stay:
         """Say whether a GPU that has made rows of a stage keeps them, for the merge or for stages that it will run."""
@@ -417,8 +424,9 @@ class Driver(Delivering):
     def _is_read_in_parts(self, run: StageRun) -> bool:
         """Tell whether a stage's output is left to be put together by the tasks that read it: those of a few CPUs."""
         number = run.stage.id
-        few = len(self._devices) <= MOST_NAMED and all(device.kind == "cpu" for device in self._devices)
-        return few and number in self._read_by_tasks and number not in self._values and run.may_stay_in_parts()
+        return (
+            self._few_cpus and number in self._read_by_tasks and number not in self._values and run.may_stay_in_parts()
+        )
 
     def _merge_here(self, run: StageRun, tables: Sequence[pa.Table]) -> None:
         """Merge small partial results in this process: to have a worker do it would take longer than the rest."""

@@ -254,9 +254,9 @@ class DaskExecutor:
         addresses = self._addresses.get(kind, [])
         if len(addresses) <= MANY_WORKERS:
             return None
-        start = self._turn % len(addresses)
-        self._turn = start + CHOICE
-        return [*addresses, *addresses[:CHOICE]][start : start + CHOICE]
+        # Far apart, so that not all are of one host: if all were gone, Dask would take one of whatever kind.
+        self._turn += 1
+        return [addresses[(self._turn + place * len(addresses) // CHOICE) % len(addresses)] for place in range(CHOICE)]
 
     def _submit(
         self,

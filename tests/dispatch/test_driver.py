@@ -257,6 +257,19 @@ def test_build_sides_are_copied_to_many_devices_that_will_run_several_chunks(row
     assert executor.shared == ([((made,), ("cpu-0", "cpu-1"))] if rows == 100 else [])
 
 
+@pytest.mark.parametrize("others", [0, 1])
+def test_chunks_are_given_to_certain_workers_only_where_all_are_cpus(others):
+    build = dataclasses.replace(scan_stage(20), id=0)
+    probe = dataclasses.replace(scan_stage(100), id=1, builds=(BroadcastBuild(0, 0, ("t.x",), SCHEMA),))
+    executor = FakeExecutor([device("cpu"), device("cpu", 1), *[device("gpu")][:others]])
+    driver, _ = make_driver(executor, 100, "cpu", stages=[build, probe], cpu_chunk_rows=30)
+    driver.run()
+    addresses = {each.address for each in executor.there if each.kind == "cpu"}
+    # Where its worker is gone, Dask gives a chunk to any other: a GPU's would not know what a CPU is.
+    assert {name for name in executor.named if name} == (set() if others else addresses)
+    assert len(executor.shared) == others
+
+
 @pytest.mark.parametrize("large", [0, 1000])
 def test_large_build_sides_are_copied_for_few_chunks_as_well(large, monkeypatch):
     monkeypatch.setattr("hybridq.dispatch.driver.LARGE_INPUT_BYTES", large)
