@@ -393,7 +393,8 @@ def _wide_subquery(match: re.Match[str], text: str, tables: Mapping[str, Schema]
 
 def _interval_product(match: re.Match[str], text: str, tables: Mapping[str, Schema]) -> HybridqError:
     return Unsupported(
-        "INTERVAL times a number is not supported: write the number into it, or add days to a date as date + n"
+        f"INTERVAL times a number{_where('interval', text)} is not supported, but for a whole number that is "
+        "written out: add days to a date as date + n"
     )
 
 

@@ -53,6 +53,8 @@ CLAUSES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
             r"\border\s+by\s+all\b",
             "ORDER BY ALL is not supported: name the columns, or write ORDER BY 1, 2",
         ),
+        (r"\bselect\s+top\b", "TOP is not supported: write LIMIT at the end"),
+        (r"\blimit\s+\d+\s*,", "LIMIT with two numbers is not supported: write LIMIT rows OFFSET first"),
         (
             r"\bbetween\s+symmetric\b",
             "BETWEEN SYMMETRIC is not supported: write BETWEEN least(a, b) AND greatest(a, b)",

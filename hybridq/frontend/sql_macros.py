@@ -6,7 +6,7 @@ WEEK, ADD_MONTHS, ARG_MAX and the like do not: what to write in their place is s
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from hybridq.frontend.sql_clauses import places
 from hybridq.frontend.sql_parts import SubqueryReader
@@ -84,6 +84,8 @@ MACROS: Mapping[str, Written] = {
 }  # fmt: skip
 """What functions stand for, by their names."""
 
+_INTERVAL = re.compile(r"\*\s*interval\b|\binterval\s*'[^']*'\s*\w*\s*\*", re.IGNORECASE)
+_ONE_UNIT = re.compile(r"'(-?\d+)( [a-zA-Z]+)?'")
 _LISTS = frozenset({"listagg", "group_concat"})
 _MAY_HAVE = re.compile(rf"\b(?:{'|'.join([*MACROS, *_LISTS])})\s*\(", re.IGNORECASE)
 
@@ -95,7 +97,11 @@ def with_macros_spelled_out(text: str) -> str:
     'select extract(year from day), ((a + 1) % (3)) from t'
     >>> with_macros_spelled_out("select listagg(s, '; ') within group (order by s desc) from t")
     "select string_agg(s, '; ' order by s desc) from t"
+    >>> with_macros_spelled_out("select day + 3 * interval '2 days' - interval '1' month * 4 from t")
+    "select day + interval '6 days' - interval '4 month' from t"
     """
+    if _INTERVAL.search(text):
+        text = changed(text, _Rewriting(text).products())
     before = ""
     while text != before and _MAY_HAVE.search(text):  # one may be in another's arguments
         before, text = text, _Rewriting(text).result()
@@ -124,6 +130,30 @@ class _Rewriting(SubqueryReader):
             if written is not None:
                 edits.append((self._offset(span[0]), self._at(span[1] - 1)[1], written))
         return changed(self._text, edits)
+
+    def products(self) -> Iterator[tuple[int, int, str]]:
+        """Yield intervals that are multiplied with whole numbers, multiplied."""
+        for position in range(len(self._found) - 1):
+            one = _ONE_UNIT.fullmatch(self._found[position + 1].value)
+            if self._value(position) != "interval" or one is None:
+                continue
+            last = position + 1 if one[2] else position + 2  # INTERVAL '1 day', INTERVAL '1' DAY
+            if not one[2] and self._value(last).removesuffix("s") not in (*_PARTS, "week"):
+                continue
+            for begin, end, at in ((position - 2, last, position - 2), (position, last + 2, last + 2)):
+                sign, number = (position - 1, at) if at < position else (last + 1, at)
+                if self._value(sign) == "*" and self._whole(number) is not None:
+                    count = int(one[1]) * int(self._whole(number) or 0)
+                    unit = one[2] or f" {self._value(last)}"
+                    yield self._offset(begin), self._at(end)[1], f"interval '{count}{unit}'"
+                    break
+
+    def _whole(self, position: int) -> str | None:
+        """Return a whole number at a position, if one is there."""
+        if not 0 <= position < len(self._found) or self._found[position].kind != "number":
+            return None
+        value = self._found[position].value
+        return value if value.isdigit() and self._value(position - 1) != "." else None
 
     def _is_call(self, position: int) -> bool:
         token = self._found[position]

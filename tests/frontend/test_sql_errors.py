@@ -180,7 +180,9 @@ def test_an_ambiguous_column_names_both_tables(tables):
             "refers to the query",
         ),
         ("select sum(i8) over (order by i16 rows 2 preceding exclude ties) from types", "EXCLUDE in a window frame"),
-        ("select d + 3 * interval '1 day' from types", "INTERVAL times a number"),
+        ("select d + i8 * interval '1 day' from types", r"INTERVAL times a number \(line 1, column 17\)"),
+        ("select top 3 i8 from types", "TOP is not supported: write LIMIT"),
+        ("select i8 from types limit 2, 3", "column 29: LIMIT with two numbers .* write LIMIT rows OFFSET first"),
         ("select interval '1 day' + interval '2 days'", "one interval after the other"),
         (
             "select 1 from (region a full join region b using (r_name)) as c",

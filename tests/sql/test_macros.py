@@ -45,6 +45,8 @@ VALUES = {
     "dateadd(month, 1, m)": "m + interval '1 month'",
     "date_add('day', -3, m)": "m - interval '3 days'",
     "date_add(m, interval '2 hours')": None,
+    "d + 3 * interval '2 days'": "cast(d + interval '6 days' as date)",
+    "m - interval '1' month * 4 + 2 * interval '1 hour'": None,
     "last_day(d)": None,
     "last_day(m)": None,
     "strftime(m, '%Y-%m')": None,
