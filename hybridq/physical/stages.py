@@ -66,6 +66,10 @@ INLINED_ROWS, INLINING_ROWS = 1024, 2 * 2**20
 """Rows of a table that is read by each chunk which joins it, and of the table that is cut into those chunks: a stage of
 its own, whose output goes to the workers, would take longer."""
 
+INLINED_SHARE = 1 / 16
+"""Part of ``one_chunk_rows`` up to which a table is read by each such chunk, where that is more: in some 2 ms a chunk,
+where a stage more is 8 to 11 to wait for."""
+
 MOST_IDS = 1 << 20
 """Identifiers of the parts of a plan, and numbers of its subqueries, are below this."""
 
@@ -498,7 +502,8 @@ class _Planner(Closing):
         one_chunk = min(config.one_chunk_rows, config.cpu_chunk_rows, config.gpu_chunk_rows)
         if config.chunk_units:
             one_chunk = 0
-        return (rows <= INLINED_ROWS and probing <= INLINING_ROWS) or rows + probing <= one_chunk
+        few = max(INLINED_ROWS, int(one_chunk * INLINED_SHARE))
+        return (rows <= few and probing <= INLINING_ROWS) or rows + probing <= one_chunk
 
     def _aligned_columns(
         self, probe: OpenPipeline, build: Fragment, key: Expression, name: str

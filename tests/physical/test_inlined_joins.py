@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from hybridq.catalog import Catalog
@@ -56,6 +58,15 @@ def test_tables_of_one_chunk_are_joined_in_one_task(catalog: Catalog) -> None:
     assert len(plan_stages(plan, catalog, Config()).stages) == 1
     for several in ({"chunk_units": 1}, {"cpu_chunk_rows": 10_000}, {"gpu_chunk_rows": 10_000}, {"one_chunk_rows": 0}):
         assert len(plan_stages(plan, catalog, Config(**several)).stages) > 1
+
+
+@pytest.mark.parametrize(("rows", "probing", "stages"), [(4000, 100_000, 1), (4100, 100_000, 2), (4000, 2**21 + 1, 2)])
+def test_a_small_table_is_read_by_each_of_a_few_chunks(rows: int, probing: int, stages: int) -> None:
+    catalog = Catalog()
+    catalog.register("small", pa.table({"k": range(rows)}))
+    catalog.register("large", pa.table({"k": pa.array(np.zeros(probing, np.int64))}))
+    plan = optimize(plan_sql("select count(*) from large natural join small", catalog.schemas()), catalog.table)
+    assert len(plan_stages(plan, catalog, Config(one_chunk_rows=2**16)).stages) == stages
 
 
 @pytest.mark.parametrize("mode", ["cpu", "gpu", "cop"])
