@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from hybridq.query import Query
     from hybridq.report import Report
     from hybridq.session import Session
+    from hybridq.topology import Kind
 
 QUERIES = ("tpch/q01", "tpch/q03")
-MODES = ("cpu", "cop", "auto")
+MODES = ("cpu", "gpu", "cop", "auto")
 
 
 @dataclass(slots=True)
@@ -80,7 +81,7 @@ def run_demo(scale_factor: float = 1.0, cluster: str | None = None, console: Con
         session.register_folder(folder)
         _print_devices(session, console)
         with console.status("a first run on each kind of device, which loads what workers need"):
-            for kind in sorted({device.kind for device in session.devices()}):
+            for kind in _kinds(session):
                 session.sql(find_plan(QUERIES[0]).read_text()).collect(mode=kind)
         measured = []
         for name in QUERIES:
@@ -107,6 +108,10 @@ def _connect(cluster: str | None) -> Session:
     return connect("cluster/simulated.yaml")
 
 
+def _kinds(session: Session) -> list[Kind]:
+    return sorted({device.kind for device in session.devices()})
+
+
 def _print_devices(session: Session, console: Console) -> None:
     devices = session.devices()
     names = ", ".join(f"{device.worker} ({device.engine}, {_count(device.threads, 'thread')})" for device in devices)
@@ -130,7 +135,8 @@ def _run_query(session: Session, name: str, folder: Path, console: Console) -> l
     lines = [Measured(name, "DuckDB", time.perf_counter() - start)]
     connection.close()
     answer = None
-    for mode in MODES:
+    kinds = _kinds(session)
+    for mode in MODES if "gpu" in kinds else (*kinds, "auto"):
         with console.status(f"{name} in mode {mode}"):
             line, answer = _run_mode(query, name, mode, expected, console)
         lines.append(line)

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from hybridq import demo
 from hybridq.report import DeviceReport, Report, StageReport
+from hybridq.testing.in_process import connect_in_process
 
 
 @pytest.mark.parametrize(
@@ -64,3 +65,14 @@ def test_why_a_kind_of_device_had_nothing_to_do_is_said(mode, reason, said):
         "tpch/q01: asked for by mode=cop, but the GPU is left out: 1 s on the CPU, 9 s on" in text.getvalue()
     ) == said
     assert ("left out" in text.getvalue()) == said
+
+
+@pytest.mark.parametrize("gpu", [True, False])
+def test_every_mode_that_the_devices_allow_is_run(tpch_folder, monkeypatch, gpu):
+    with connect_in_process() as session:
+        session.register_folder(tpch_folder)
+        devices = [device for device in session.devices() if gpu or device.kind == "cpu"]
+        monkeypatch.setattr(session, "devices", lambda: devices)
+        lines = demo._run_query(session, "tpch/q03", tpch_folder, Console(file=io.StringIO()))
+    assert [line.mode for line in lines] == ["DuckDB", "cpu", *(["gpu", "cop"] if gpu else []), "auto"]
+    assert all(line.same for line in lines)

@@ -37,11 +37,13 @@ ALONE_SHARE = 0.1
 
 
 def ran_alone(report: Report, number: int) -> bool:
-    """Tell whether a stage had the devices for itself from its first chunk to its end.
+    """Tell whether a stage had the kinds of device that it ran on for itself from its first chunk to its end.
 
-    Stages that do not wait for each other may run at the same time, and then each takes longer.
+    Stages that do not wait for each other may run at the same time, and then each takes longer. What GPUs read ahead
+    for later stages does not count: they do so whenever others follow, so it belongs to what this one takes.
     """
     entry = entry_of(report, number)
+    kinds = {span.kind for span in entry.spans if span.what == "chunk"}
     end = entry.started_s + entry.actual_s
     begin = end - stage_seconds(report, number)
     shared = sum(
@@ -49,6 +51,7 @@ def ran_alone(report: Report, number: int) -> bool:
         for other in report.stages
         if other is not entry
         for span in other.spans
+        if span.kind in kinds and span.what != "read ahead"
     )
     return shared <= ALONE_SHARE * (end - begin)
 

@@ -124,3 +124,18 @@ def test_a_stage_that_ran_beside_another_teaches_nothing():
     assert (ran_alone(found, 0), ran_alone(found, 1)) == (True, True)  # one after the other
     second.spans[0].start_s = 0.5
     assert (ran_alone(found, 0), ran_alone(found, 1)) == (False, False)
+
+
+def test_a_stage_teaches_beside_what_runs_on_other_devices_and_beside_what_is_read_ahead():
+    first = StageReport(0, "s", "EXEC_CPU", "because", started_s=0.0, actual_s=1.0)
+    second = StageReport(1, "t", "EXEC_GPU", "because", started_s=0.0, actual_s=2.0)
+    first.spans = [span("cpu", seconds=1.0)]
+    second.spans = [
+        Span("read ahead", 0, "gpu", "gpu", 1, 0.0, 1.0, {}), Span("chunk", 0, "gpu", "gpu", 1, 1.0, 1.0, {}),
+    ]  # fmt: skip
+    found = Report("q", "auto", stages=[first, second])
+    assert (ran_alone(found, 0), ran_alone(found, 1)) == (True, True)
+    first.spans[0].kind = "gpu"
+    assert ran_alone(found, 0)
+    second.spans[0].what = "chunk"
+    assert not ran_alone(found, 0)
