@@ -30,6 +30,10 @@ CLOSE_SECONDS = 2.0
 REFUSED_SECONDS = 1.0
 """Seconds for which an address where nothing listens is tried at first: a scheduler may be starting just now."""
 
+RECONNECT_SECONDS, MOST_RECONNECT_SECONDS, STEADY_SECONDS = 0.1, 2.0, 5.0
+"""Before a client connects again it waits so long, twice as long where its last connection was not steady for some
+seconds, and at most."""
+
 MEASURE_TIMEOUT = 300.0
 """Seconds after which measuring a worker is given up."""
 
@@ -124,7 +128,7 @@ class Connection:
             detail = " ".join(str(error).split())
             raise ClusterUnreachable(f"no scheduler answered at {address} within {timeout:g} s: {detail}") from error
         send_promptly(getattr(self._client, "scheduler_comm", None))
-        connect_again_if_greeted_late(self._client)
+        connect_again_with_care(self._client)
         try:
             self._roster = Roster(self._client, patience)
             require_devices(self._roster.refresh(), address, len(workers_of(self._client, patience)))
@@ -216,20 +220,30 @@ class Connection:
             logger.info("closing the client: %s: %s", type(error).__name__, error)
 
 
-def connect_again_if_greeted_late(client: Any) -> None:
-    """Let a Dask client that connects again try once more where the scheduler's first words are not its greeting alone.
+def connect_again_with_care(client: Any) -> None:
+    """Let a Dask client that has lost its connection wait before it connects again, and again if it is greeted badly.
 
-    What tasks report meanwhile may come together with it. The client asserts that it does not, and would be connecting
-    for ever after.
+    A scheduler that has the new connection before it notices that the old one is gone takes the one for the other: it
+    closes the new one, the client connects again, and so on. So there is a pause, a longer one if the last connection
+    was short.
+
+    What tasks report meanwhile may come together with the scheduler's greeting. The client asserts that it does not,
+    and would be connecting for ever after.
     """
     ensure = client._ensure_connected
+    pause, since = RECONNECT_SECONDS, time.monotonic()
 
     async def ensure_connected(timeout: float | None = None) -> None:
+        nonlocal pause, since
+        steady = time.monotonic() - since >= STEADY_SECONDS
+        pause = RECONNECT_SECONDS if steady else min(2 * pause, MOST_RECONNECT_SECONDS)
+        await asyncio.sleep(pause)
         try:
             await ensure(timeout=timeout)
         except AssertionError as error:
             raise OSError("the scheduler's greeting did not come alone") from error
         send_promptly(getattr(client, "scheduler_comm", None))  # a new one
+        since = time.monotonic()
 
     client._ensure_connected = ensure_connected
 

@@ -24,6 +24,7 @@ def main() -> int:
     parser.add_argument("--start", type=int, default=0, help="number of the first run: --start N --count 1 repeats one")
     parser.add_argument("--data", type=Path, help="TPC-H folder; made at scale factor 0.01 if left out")
     parser.add_argument("--fault", help="only faults whose name contains this")
+    parser.add_argument("--cpus-only", action="store_true", help="on clusters without a GPU")
     parser.add_argument("--log", type=Path, help="append each run to this file, as a line of JSON")
     parser.add_argument("--table", type=Path, nargs="*", help="print the table of these logs, and run nothing")
     arguments = parser.parse_args()
@@ -32,11 +33,13 @@ def main() -> int:
         print(table([Run(**json.loads(line)) for line in lines]))
         return 0
     chosen = tuple(fault for fault in FAULTS if not arguments.fault or arguments.fault in fault.name)
+    if arguments.cpus_only:
+        chosen = tuple(fault for fault in chosen if not fault.name.startswith("GPU"))
     runs = []
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         data = arguments.data or tpch.generate(0.01, Path(folder) / "sf0.01", row_group_bytes=64 * 1024)
-        with broken_cluster(data) as broken:
+        with broken_cluster(data, cpus_only=arguments.cpus_only) as broken:
             for number in range(arguments.start, arguments.start + arguments.count):
                 run = run_one(broken, number, arguments.seed, chosen)
                 runs.append(run)

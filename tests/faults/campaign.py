@@ -49,7 +49,7 @@ def run_one(broken: Broken, number: int, seed: int, faults: tuple[Fault, ...] = 
     chosen = random.Random(f"{seed} {number}")
     fault = chosen.choice(faults)
     query = chosen.choice(QUERIES)
-    mode = chosen.choice(["cpu", "gpu", "cop", "auto"])
+    mode = chosen.choice(["cpu", "auto"] if broken.cpus_only else ["cpu", "gpu", "cop", "auto"])
     run = Run(number, fault.name, query, mode)
     session = broken.start()
     broken.note()

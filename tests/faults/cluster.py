@@ -36,9 +36,11 @@ DEADLINE = 120.0
 SETTLE = 90.0
 """Seconds in which a cluster must have freed everything, and have its workers back."""
 
+CPUS = {"kind": "cpu", "processes": 2, "threads": 1, "memory": "2GiB"}
+
 CLUSTER = {
     "workers": [
-        {"kind": "cpu", "processes": 2, "threads": 1, "memory": "2GiB"},
+        CPUS,
         {
             "kind": "gpu",
             "engine": "simulated",
@@ -49,6 +51,9 @@ CLUSTER = {
         },
     ]
 }
+
+CLUSTER_OF_CPUS = {"workers": [{**CPUS, "processes": 3}]}
+"""Where all are CPUs, chunks are given to certain workers, and outputs stay in parts."""
 
 PARTITIONED = {"broadcast_bytes": 1, "broadcast_limit_bytes": 1, "partition_bytes": 64 * 1024}
 """Settings with which no build side is broadcast."""
@@ -102,7 +107,8 @@ def shared_memory(main: psutil.Process) -> set[str]:
 class Broken:
     """A cluster, sessions on it, and the right answers."""
 
-    def __init__(self, data: Path, folder: Path, pause: float = 0.01) -> None:
+    def __init__(self, data: Path, folder: Path, pause: float = 0.01, cpus_only: bool = False) -> None:
+        self.cpus_only = cpus_only
         self.source = data
         self.folder = folder
         self.pause = pause
@@ -117,7 +123,8 @@ class Broken:
     def start(self) -> Session:
         """Return a session on a cluster that works, started anew where the last one is gone."""
         if self.session is None:
-            self.session = hq.connect(CLUSTER, stall_timeout=STALL, chunk_units=2, cpu_chunk_rows=4000)
+            cluster = CLUSTER_OF_CPUS if self.cpus_only else CLUSTER
+            self.session = hq.connect(cluster, stall_timeout=STALL, chunk_units=2, cpu_chunk_rows=4000)
             self.session.register_folder(self.data)
             self.starts += 1
         return self.session
@@ -198,7 +205,7 @@ class Broken:
         found = []
         try:
             devices = self.session.devices()
-            wanted = {"cpu-0", "cpu-1", "gpu-0"}
+            wanted = {"cpu-0", "cpu-1", "cpu-2" if self.cpus_only else "gpu-0"}
             if {each.worker for each in devices} != wanted:
                 return [f"workers: {sorted(each.worker for each in devices)}"]
             keys = self.client.run_on_scheduler(inside.keys_left)
@@ -217,10 +224,10 @@ class Broken:
 
 
 @contextlib.contextmanager
-def broken_cluster(data: Path, pause: float = 0.01) -> Iterator[Broken]:
+def broken_cluster(data: Path, pause: float = 0.01, cpus_only: bool = False) -> Iterator[Broken]:
     """Provide a cluster to break; afterwards nothing of it may be left."""
     with tempfile.TemporaryDirectory(prefix="faults-") as folder:
-        broken = Broken(data, Path(folder), pause)
+        broken = Broken(data, Path(folder), pause, cpus_only)
         try:
             yield broken
         finally:

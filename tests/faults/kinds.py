@@ -160,7 +160,7 @@ def _second_client(situation: Situation) -> None:
         query = other.sql(broken.text("tpch/q12"))
         situation.mark()
         broken.check("tpch/q12", query.collect().to_arrow(), query.schema)
-        query.submit(mode="cop")
+        query.submit(mode="cpu" if situation.broken.cpus_only else "cop")
 
 
 def _client_cut_off(situation: Situation) -> None:
@@ -168,6 +168,8 @@ def _client_cut_off(situation: Situation) -> None:
     situation.wait_for_progress()
     situation.mark()
     client = situation.broken.client
+    while client.status == "connecting":  # still, since the last time
+        time.sleep(0.01)
     client.loop.add_callback(client.scheduler_comm.comm.abort)
 
 

@@ -14,7 +14,7 @@ import pytest
 
 import hybridq as hq
 from faults import inside
-from hybridq.dispatch.connection import Connection, connect_again_if_greeted_late
+from hybridq.dispatch.connection import Connection, connect_again_with_care
 from hybridq.errors import ClusterUnreachable
 
 cloudpickle.register_pickle_by_value(inside)
@@ -92,11 +92,35 @@ def test_a_client_connects_again_though_reports_come_with_the_greeting():
             assert self.tries > 1, "two messages came"
 
     client = Client()
-    connect_again_if_greeted_late(client)
+    connect_again_with_care(client)
     with pytest.raises(OSError, match="greeting"):  # which Dask's client takes as a reason to try again
         asyncio.run(client._ensure_connected(timeout=1))
     asyncio.run(client._ensure_connected(timeout=1))
     assert client.tries == 2
+
+
+def test_a_client_waits_before_it_connects_again_and_longer_after_a_short_connection(monkeypatch):
+    import asyncio
+    from types import SimpleNamespace
+
+    from hybridq.dispatch import connection
+
+    class Client:
+        async def _ensure_connected(self, timeout=None):
+            pass
+
+    async def sleep(seconds):
+        pauses.append(seconds)
+
+    now, pauses, client = [0.0], [], Client()
+    monkeypatch.setattr(connection, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(connection.asyncio, "sleep", sleep)
+    connect_again_with_care(client)
+    for after in (60, 1, 1, 60):
+        now[0] += after
+        asyncio.run(client._ensure_connected())
+    # A scheduler that notices only later that the old connection is gone closes the new one in its place.
+    assert pauses == [0.1, 0.2, 0.4, 0.1]
 
 
 def test_closing_a_client_that_failed_to_connect_again_is_no_error():
