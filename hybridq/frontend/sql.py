@@ -28,6 +28,7 @@ from hybridq.frontend.sql_guards import (
     drops_single_rows,
     fails_below_joins,
     has_constant_conditions_beside_aggregates,
+    mixes_up_outer_values,
     moves_conditions_below_aggregates,
     repeats_comparison,
 )
@@ -279,6 +280,8 @@ def _exported(text: str, tables: Mapping[str, Schema], push_filters: bool) -> _E
         before = frame.logical_plan().display_indent()
         if drops_single_rows(before):
             raise refused_single_row(text)
+        if mixed_up := mixes_up_outer_values(before):
+            raise Unsupported(f"a subquery with {mixed_up} is not supported: write a join")
         if repeats_comparison(before):
             raise Unsupported(
                 "NOT IN over a subquery with the same comparison in its WHERE (a NOT IN (SELECT b ... WHERE b = a)) is "

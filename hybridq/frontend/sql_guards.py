@@ -29,6 +29,8 @@ _OUTER = re.compile(r"outer_ref\(([^()]*)\)")
 _CONDITION = re.compile(r"\bFilter: (.*)")
 _EXISTS = re.compile(r"\bEXISTS ?\(<subquery>\)")
 _BETWEEN = re.compile(r" BETWEEN (.+?) AND ")
+_OUTER_JOIN = re.compile(r"(Left|Right|Full) Join:")
+_QUALIFIED = re.compile(r'("(?:[^"]|"")+"|[^\W\d]\w*)\.("(?:[^"]|"")+"|[^\W\d]\w*)')
 _COLUMN = re.compile(r'[^\W\d]\w*"?\."?[^\W\d]|\b__common_expr_')
 
 
@@ -129,6 +131,60 @@ def _is_repeated(condition: str, column: str, line: str) -> bool:
         if equal and other and re.search(rf"(?<!\S){re.escape(other)} {compared}", line):
             return True
     return False
+
+
+def mixes_up_outer_values(plan: str) -> str:
+    """Tell what in a correlated subquery DataFusion would answer another question for; an empty text: nothing.
+
+    It makes a join of such a subquery and moves what depends on the outer query up to it: past an outer join, whose
+    rows without partners are lost then; past window functions, which then see the rows of all outer values; and it
+    takes columns of one name, of several tables, for one.
+
+    Parameters
+    ----------
+    plan : str
+        DataFusion's plan before optimisation, indented.
+    """
+    lines = _TEXT.sub("''", plan).splitlines() if "outer_ref(" in plan else []
+    for position, line in enumerate(lines):
+        if line.strip() != "Subquery:":
+            continue
+        inside = list(_without_subqueries(lines, position))
+        for each in inside:
+            if lines[each].lstrip().startswith("WindowAggr:") and _depends(lines, each):
+                return "a window function over rows that the outer query chooses"
+            if _loses_padding(lines, each):
+                return "an outer join whose condition, or side that may be NULL, names a column of the outer query"
+        columns = {found for each in inside for found in _compared_with_outer(lines[each])}
+        given = next((lines[each] for each in inside if lines[each].lstrip().startswith("Projection: ")), "")
+        given = given.partition("Projection: ")[2]
+        if columns and not _EXISTS.search(lines[position - 1]) and (found := _QUALIFIED.match(given)) is not None:
+            columns.add((found[1], found[2]))
+        names = [name for _, name in columns]
+        if len(names) != len(set(names)):
+            return "columns of one name, of several tables, that the outer query chooses rows by"
+    return ""
+
+
+def _loses_padding(lines: Sequence[str], position: int) -> bool:
+    """Tell whether a node is an outer join whose condition, or a side that it pads, depends on the outer query."""
+    found = _OUTER_JOIN.match(lines[position].lstrip())
+    if found is None:
+        return False
+    if "outer_ref(" in lines[position]:
+        return True
+    below = _below(lines, position)
+    first, second = [each for each in below if _depth(lines[each]) == _depth(lines[position]) + 2]
+    padded = {"Left": range(second, below[-1] + 1), "Right": range(first, second), "Full": below}[found[1]]
+    return any("outer_ref(" in lines[each] for each in padded)
+
+
+def _compared_with_outer(line: str) -> set[tuple[str, str]]:
+    """Return the columns, by table and name, in those parts of a condition that name columns of the outer query."""
+    if "outer_ref(" not in line:
+        return set()
+    parts = [line] if " BETWEEN " in line or " CASE " in line else line.split(" AND ")
+    return {found for part in parts if "outer_ref(" in part for found in _QUALIFIED.findall(_OUTER.sub("", part))}
 
 
 def _below(lines: Sequence[str], position: int) -> Sequence[int]:

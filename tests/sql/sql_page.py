@@ -94,6 +94,14 @@ SECTIONS: dict[str, tuple[tuple[str, str], ...]] = {
             "correlated by what NULL may satisfy",
             "select a, (select max(c) from u where u.a < t.a or t.a is null) as x from t",
         ),
+        (
+            "correlated in an outer join",
+            "select a, (select count(*) from u left join t v on u.a = v.a and v.b = t.b where u.c = t.a) as x from t",
+        ),
+        (
+            "windows over correlated rows",
+            "select a, x.r from t, lateral (select rank() over (order by c) as r from u where u.a = t.a) x",
+        ),
         ("comparison with ANY or ALL", "select a from t where a > all (select c from u)"),
         ("rows of several values in IN", "select a from t where (a, b) not in (select a, c from u)"),
     ),

@@ -52,6 +52,11 @@ QUERIES = [
     "select a, b from l where exists (select 1 from r where c = a and d <> b)",
     "select a, b from l where not exists (select 1 from r where c = a and d <> b)",
     "select a, exists (select 1 from r) as x, exists (select 1 from nothing) as y from l",
+    # joins inside, of which one side depends on the query around it
+    "select a, (select count(*) from r p, r q where p.d = q.d and p.c = a) as n from l",
+    "select a, (select sum(q.c) from r p join r q on p.d = q.d where p.c = a) as n from l",
+    "select a, b from l where exists (select 1 from (select * from r where c = a) p left join s on p.d = s.e)",
+    "select a, b from l where a in (select d from r join s on e = d where c = b)",
     # both under OR, where DataFusion makes the same joins of them
     "select a, b from l where exists (select 1 from r where c = a) or a in (select d from r)",
     "select a, b from l where exists (select 1 from r where c = a) or a not in (select d from r where m > k)",
@@ -209,6 +214,26 @@ def test_the_answer_is_duckdbs(sides, sql):
 def test_a_row_of_nothing_is_never_lost_silently(sides, sql, column):
     session, _ = sides
     with pytest.raises(Unsupported, match=f"line 1, column {column}: a subquery that depends on the query around it"):
+        session.sql(sql)
+
+
+@pytest.mark.parametrize(
+    ("sql", "what"),
+    [
+        ("select a, (select count(*) from r p, r q where p.c = a and q.c = b) as n from l", "one name"),
+        ("select a from l where a in (select p.c from r p join r q on p.d = q.d where q.c = b)", "one name"),
+        ("select a from l where a not in (select p.c from r p join (select c from r) q on d > 1 where q.c = b)", "one name"),
+        ("select a from l where exists (select 1 from r p, r q where p.c = a and q.c = b)", "one name"),
+        ("select a, (select count(*) from s left join r on e = c and d = b) as n from l", "an outer join"),
+        ("select a, (select count(*) from s left join (select * from r where d = b) w on e = c) as n from l", "an outer"),
+        ("select a from l where not exists (select 1 from r full join s on e = c and m = a)", "an outer join"),
+        ("select a, n from l, lateral (select row_number() over (order by d) as n from r where c = a) x", "a window"),
+        ("select a, (select max(n) from (select rank() over (order by d) as n from r where c = a) q) as n from l", "a window"),
+    ],
+)  # fmt: skip
+def test_what_would_be_moved_past_what_it_changes_is_refused(sides, sql, what):
+    session, _ = sides
+    with pytest.raises(Unsupported, match=f"^a subquery with .*{what}.* is not supported: write a join"):
         session.sql(sql)
 
 
