@@ -42,7 +42,7 @@ def moves_conditions_below_aggregates(plan: str) -> bool:
     plan : str
         DataFusion's plan after optimisation, indented.
     """
-    lines = _TEXT.sub("''", plan).splitlines()
+    lines = _lines(plan)
     for position, line in enumerate(lines):
         if not _AGGREGATE_OF_NOTHING.match(line.lstrip()):
             continue
@@ -65,7 +65,7 @@ def has_constant_conditions_beside_aggregates(plan: str) -> bool:
     plan : str
         DataFusion's plan before optimisation, indented.
     """
-    lines = _EXISTS.sub("a.subquery", _TEXT.sub("''", plan)).splitlines()
+    lines = [_EXISTS.sub("a.subquery", line) for line in _lines(plan)]
     if not any(_AGGREGATE_OF_NOTHING.match(line.lstrip()) for line in lines):
         return False
     return any((found := _CONDITION.search(line)) is not None and not _names_columns(found[1]) for line in lines)
@@ -82,7 +82,7 @@ def drops_single_rows(plan: str) -> bool:
     plan : str
         DataFusion's plan before optimisation, indented.
     """
-    lines = _TEXT.sub("''", plan).splitlines()
+    lines = _lines(plan)
     for position, line in enumerate(lines):
         subqueries = [each for each in _below(lines, position) if _depth(lines[each]) == _depth(line) + 2]
         subqueries = [each for each in subqueries if lines[each].strip() == "Subquery:"]
@@ -107,7 +107,7 @@ def repeats_comparison(plan: str) -> bool:
     plan : str
         DataFusion's plan before optimisation, indented.
     """
-    lines = _TEXT.sub("''", plan).splitlines()
+    lines = _lines(plan)
     for position, line in enumerate(lines):
         if "(<subquery>)" not in line or not ("NOT " in line or "ALL " in line):
             continue
@@ -145,7 +145,7 @@ def mixes_up_outer_values(plan: str) -> str:
     plan : str
         DataFusion's plan before optimisation, indented.
     """
-    lines = _TEXT.sub("''", plan).splitlines() if "outer_ref(" in plan else []
+    lines = _lines(plan) if "outer_ref(" in plan else []
     for position, line in enumerate(lines):
         if line.strip() != "Subquery:":
             continue
@@ -174,7 +174,8 @@ def _loses_padding(lines: Sequence[str], position: int) -> bool:
     if "outer_ref(" in lines[position]:
         return True
     below = _below(lines, position)
-    first, second = [each for each in below if _depth(lines[each]) == _depth(lines[position]) + 2]
+    # Before the two sides come the subqueries of the condition.
+    *_, first, second = (each for each in below if _depth(lines[each]) == _depth(lines[position]) + 2)
     padded = {"Left": range(second, below[-1] + 1), "Right": range(first, second), "Full": below}[found[1]]
     return any("outer_ref(" in lines[each] for each in padded)
 
@@ -217,7 +218,7 @@ def compares_outer_null_with_null(plan: str) -> bool:
     plan : str
         DataFusion's plan before optimisation, indented.
     """
-    for line in _TEXT.sub("''", plan).splitlines():
+    for line in _lines(plan):
         # AND is part of these, and not between two conditions.
         parts = [line] if " BETWEEN " in line or "CASE " in line else line.split(" AND ")
         if any("outer_ref(" in part and "DISTINCT FROM" in part for part in parts):
@@ -235,6 +236,11 @@ def fails_below_joins(plan: Plan) -> bool:
         for side in node.inputs
         for part in walk(side)
     )
+
+
+def _lines(plan: str) -> list[str]:
+    """Return a printed plan's lines, without what texts in it say."""
+    return _TEXT.sub("''", plan).splitlines()
 
 
 def _depth(line: str) -> int:

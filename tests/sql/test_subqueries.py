@@ -57,6 +57,7 @@ QUERIES = [
     "select a, (select sum(q.c) from r p join r q on p.d = q.d where p.c = a) as n from l",
     "select a, b from l where exists (select 1 from (select * from r where c = a) p left join s on p.d = s.e)",
     "select a, b from l where a in (select d from r join s on e = d where c = b)",
+    "select a, (select count(*) from s left join r on e = c and d in (select e from s) where s.e = a) as n from l",
     # both under OR, where DataFusion makes the same joins of them
     "select a, b from l where exists (select 1 from r where c = a) or a in (select d from r)",
     "select a, b from l where exists (select 1 from r where c = a) or a not in (select d from r where m > k)",
